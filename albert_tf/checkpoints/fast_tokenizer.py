@@ -1,6 +1,6 @@
-"""`tokenizer.json` of Hugging Face's fast tokenizers for a SentencePiece model, with this project's ids.
+"""Writes `tokenizer.json`, with which Hugging Face's fast tokenizers give this project's ids.
 
-Without the file their code rebuilds a tokenizer from the model alone, and other ids come out.
+Without the file, Hugging Face's code makes a tokenizer from the SentencePiece model, which gives other ids.
 """
 
 import base64
@@ -18,11 +18,11 @@ _NEVER = -1e4  # A score so low that the token is never chosen.
 
 
 def tokenizer_json(model: bytes, config: TokenizerConfig) -> str | None:
-  """The file's text; None for a model that is not of type unigram, as every ALBERT's is.
+  """The text of the file; None for a model that is not of type unigram (ALBERT's models are).
 
-  Exact, but for three limits of the format: a token like "▁1990," is never taken, where the original takes it and
-  encodes its number again; between two segmentations of equal score the choice may differ; a capital sigma ends a
-  word only between a letter and none, where Python looks past apostrophes and the like.
+  The ids differ from this project's in three cases that the format cannot express: tokens like "▁1990," are never
+  used; of two segmentations with equal scores the other may be chosen; a capital sigma before an apostrophe at the
+  end of a word gets another form.
 
   Args:
     model: a serialized SentencePiece model.
@@ -61,11 +61,11 @@ _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "alwa
 
 
 def tokenizer_config_json(config: TokenizerConfig, *, tokenizer_class: str, max_length: int = 512) -> str:
-  """The text of `tokenizer_config.json`; `find_tokenizer` reads this project's own settings back from it."""
+  """The text of `tokenizer_config.json`, from which `find_tokenizer` reads this project's settings."""
   pieces = {"cls": "[CLS]", "sep": "[SEP]", "pad": "<pad>", "mask": "[MASK]", "unk": "<unk>"}
   values = {
     "tokenizer_class": tokenizer_class,
-    "model_max_length": max_length,  # Where pipelines cut a text.
+    "model_max_length": max_length,  # Pipelines cut texts to this length.
     "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
     **{f"{name}_token": piece for name, piece in pieces.items()},
     **dataclasses.asdict(config),
@@ -74,13 +74,13 @@ def tokenizer_config_json(config: TokenizerConfig, *, tokenizer_class: str, max_
 
 
 def _scores(proto: model_proto.ModelProto) -> list[tuple[str, float]]:
-  """Every token with the score by which segmentations are compared."""
+  """Every token with its score for segmentations."""
   kinds = model_proto.ModelProto.SentencePiece
   best = max(piece.score for piece in proto.pieces if piece.type == kinds.NORMAL)
   rows = []
   for piece in proto.pieces:
     score = piece.score
-    if piece.type == kinds.USER_DEFINED:  # SentencePiece's own rule: always the better choice.
+    if piece.type == kinds.USER_DEFINED:  # SentencePiece's rule: always preferred.
       score = len(piece.piece.encode()) * best - 0.1
     if ends_in_digit_comma(piece.piece) or piece.type not in (kinds.NORMAL, kinds.USER_DEFINED):
       score = _NEVER
@@ -89,7 +89,7 @@ def _scores(proto: model_proto.ModelProto) -> list[tuple[str, float]]:
 
 
 def _normalizers(proto: model_proto.ModelProto, config: TokenizerConfig) -> list[dict[str, Any]]:
-  """`normalize_text`, then SentencePiece's own rules."""
+  """The steps of `normalize_text`, then of SentencePiece."""
 
   def replace(pattern: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
@@ -112,7 +112,7 @@ def _normalizers(proto: model_proto.ModelProto, config: TokenizerConfig) -> list
 
 
 def _template(ids: dict[str, int]) -> dict[str, Any]:
-  """[CLS] A [SEP], and [CLS] A [SEP] B [SEP]."""
+  """Templates of a text, [CLS] A [SEP], and of a pair, [CLS] A [SEP] B [SEP]."""
 
   def item(kind: str, name: str, segment: int) -> dict[str, Any]:
     return {kind: {"id": name, "type_id": segment}}

@@ -44,8 +44,7 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
       return dict(safetensors.numpy.load_file(local))
   except (SafetensorError, OSError, ValueError) as error:
     raise UserError(
-      f"A weights file must be complete and undamaged. Received: {path} ({str(error).splitlines()[0]}). "
-      "Copy it again."
+      f"A weights file must be complete and undamaged. Received: {path} ({str(error).splitlines()[0]}). Copy it again."
     ) from error
 
 

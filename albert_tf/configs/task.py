@@ -146,7 +146,7 @@ class TaskSpec(Settings):
     """Reads `task.json` of a fine-tuned run directory, or `config.json` of a fine-tuned model of Hugging Face.
 
     Raises:
-      UserError: the file is damaged or of another program, or its class has an unknown problem type or labels without numbers.
+      UserError: the file is damaged or of another program, or its problem type or numbers of labels are unknown.
     """
     path, theirs = (os.path.join(directory, name) for name in (TASK_FILE, "config.json"))
     saved = cls.from_dict(files.read_json(path), source=path) if files.exists(path) else None
@@ -192,8 +192,7 @@ def _of_huggingface(path: str) -> tuple[str, tuple[str, ...], int] | None:
   if kind is None or not all(isinstance(name, str) for name in names):
     raise UserError(
       f"problem_type must be one of {', '.join(filter(None, kinds)) or 'any'}, and id2label name the labels from 0 on. "
-      f"Received: {problem}, "
-      f"{labels!r:.80} in {path}. Fine-tune its encoder instead (AlbertModel in architectures)."
+      f"Received: {problem}, {labels!r:.80} in {path}. Or fine-tune its encoder (AlbertModel in architectures)."
     )
   return kind, () if kind in _WITHOUT_LABELS else names, config.get("max_position_embeddings") or 512
 

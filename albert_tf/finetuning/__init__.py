@@ -1,1 +1,1 @@
-"""Fine-tuning: heads, models, and one module a task family."""
+"""Fine-tuning: data, tasks and the training of any task."""

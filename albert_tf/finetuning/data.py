@@ -1,6 +1,6 @@
-"""Reads a user's files: text, tables of four formats, and examples held out for evaluation.
+"""Reads files of examples, text or tables of four formats, and holds out examples for evaluation.
 
-Does not import TensorFlow, so that worker processes start fast.
+It does not import TensorFlow, so that worker processes start fast.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,13 +27,13 @@ def hold_out(
   source: str,
   groups: Sequence[int] | None = None,
 ) -> tuple[list[_Example], list[_Example]]:
-  """Training and evaluation examples of one file, each in the file's order; always the same ones.
+  """Splits the examples of a file into training and evaluation examples, always in the same way.
 
   Args:
-    examples: all of them.
-    fraction: to be held out, above 0 and below 1, as near as whole groups come to it.
-    source: the file, for messages.
-    groups: the group of each example, which is not torn apart; None: each is one.
+    examples: all examples of the file.
+    fraction: share to hold out, above 0 and below 1; whole groups come near it.
+    source: the file's name in messages.
+    groups: the group of each example, which stays together; None: each example is a group.
 
   Raises:
     UserError: there are fewer than two groups.
@@ -58,7 +58,7 @@ def hold_out(
 def read_splits(
   paths: Mapping[str, str], read: Callable[[str, str], Sequence[_Example]], *, eval_fraction: float
 ) -> dict[str, Sequence[_Example]]:
-  """Split → the examples that `read(path, split)` gives; "train" is divided where there is no "eval"."""
+  """Reads each split with `read(path, split)`; without "eval", a part of "train" is held out."""
   splits = {split: read(path, split) for split, path in paths.items() if path}
   if "train" in splits and "eval" not in splits:
     splits["train"], splits["eval"] = hold_out(splits["train"], eval_fraction, source=paths["train"])
@@ -69,7 +69,7 @@ def read_splits(
 
 
 def read_text(path: str) -> str:
-  """A UTF-8 file, with or without a byte-order mark."""
+  """Reads a UTF-8 file, with or without a byte-order mark."""
   try:
     return files.read_bytes(path).decode("utf-8-sig")
   except UnicodeDecodeError as error:
@@ -79,7 +79,7 @@ def read_text(path: str) -> str:
 
 
 def read_lines(path: str) -> list[str]:
-  """Lines without their ends. Only line feeds end one: texts hold other characters that `splitlines` takes for ends."""
+  """Reads lines, which only line feeds end: `splitlines` would also split at other characters."""
   lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
   return lines if lines[-1] else lines[:-1]  # Nothing follows the last line end.
 
@@ -122,9 +122,9 @@ class Table:
   """Rows of a file.
 
   Attributes:
-    source: the file, for messages.
-    columns: name → values: strings of .tsv and .csv, else what the file has, None where it has nothing.
-    lines: where each row begins in the file, from 1; empty for a file without lines.
+    source: the file's name in messages.
+    columns: name → values; strings for .tsv and .csv, else the file's types, with None for missing values.
+    lines: number of each row's first line in the file, from 1; empty for a file without lines.
   """
 
   source: str
@@ -139,7 +139,7 @@ class Table:
     return f"{f'line {self.lines[row]}' if self.lines else f'row {row + 1}'} of {self.source}"
 
   def check_columns(self, wanted: Sequence[str], flags: str) -> None:
-    """Raises a `UserError` where a column or every row is missing; `flags` name the columns."""
+    """Raises `UserError` if a column is missing, or there are no rows; `flags` name the columns."""
     if not set(wanted) <= set(self.columns) or not len(self):
       raise UserError(
         f"The table needs rows, and the columns {', '.join(wanted)}. Received: {self.source} with {len(self)} rows; "
@@ -148,7 +148,7 @@ class Table:
 
 
 def cell_text(value: Any) -> str:
-  """A cell as text: empty for None and NaN; "1" for 1.0, as columns of integers with gaps are read."""
+  """A cell as text: empty for None and NaN; "1" for 1.0, because integer columns with gaps are read as floats."""
   if isinstance(value, bool):
     return str(value).lower()
   if isinstance(value, float) and value.is_integer():
@@ -159,10 +159,10 @@ def cell_text(value: Any) -> str:
 def read_table(path: str) -> Table:
   """Reads a table by its suffix: .tsv, .csv (RFC 4180 quoting), .jsonl or .parquet.
 
-  TSV has no quoting: tabs and line ends are what separates. A blank line is a row where there is but one column.
+  TSV has no quoting, so cells cannot contain tabs or line ends. A blank line is a row if there is one column.
 
   Raises:
-    UserError: the file is not what its suffix says.
+    UserError: the file has another format than its suffix.
   """
   suffix = os.path.splitext(path)[1].lower()
   if suffix == ".parquet":

@@ -13,7 +13,7 @@ from albert_tf.tokenization import Tokenizer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
-  """Where fine-tuning begins.
+  """Configuration, tokenizer and weights at the start of fine-tuning.
 
   Attributes:
     config: the encoder's configuration.
@@ -41,12 +41,12 @@ def read_start(
 
   Args:
     init_checkpoint: the path; empty only with `from_scratch`.
-    spm_model_file: instead of the tokenizer in the checkpoint's folder.
-    vocab_file: a WordPiece vocabulary instead, as the Chinese models have; only tasks that need no
-      character offsets work with one.
-    albert_config_file: instead of the configuration in the checkpoint's folder.
-    do_lower_case: instead of the tokenizer's own setting.
-    from_scratch: random weights, asked for explicitly.
+    spm_model_file: a vocabulary; empty: the one in the checkpoint's folder.
+    vocab_file: a WordPiece vocabulary, as for the Chinese models; only tasks without character offsets can use
+      one.
+    albert_config_file: a configuration; empty: the one in the checkpoint's folder.
+    do_lower_case: replaces the tokenizer's setting, if not None.
+    from_scratch: use random weights.
 
   Raises:
     UserError: the path does not exist, or parts are missing.
@@ -68,9 +68,9 @@ def read_start(
 
 
 def load_encoder_weights(model: Any, start: Start, *, seed: int) -> None:
-  """Gives a new model the encoder's weights; its head keeps the random weights of `seed`.
+  """Loads the encoder's weights into a new model; its head has random weights by `seed`.
 
-  Heads in the checkpoint, of pretraining or of another task, are left out.
+  Heads of pretraining or of another task in the checkpoint are not loaded.
 
   Raises:
     UserError: a variable of the encoder is missing, or its shape differs.

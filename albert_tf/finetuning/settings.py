@@ -1,4 +1,4 @@
-"""Settings of fine-tuning, without the task, the weights and the directory."""
+"""Settings of fine-tuning, for any task."""
 
 import dataclasses
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from albert_tf.training.settings import DepthSettings, DistributionConfig, Other
 
 
 class FineTuneSettings(DepthSettings, OtherDepth):
-  """Settings of `fit.fine_tune`; the defaults are the ALBERT paper's where its table has one value."""
+  """Settings of `fit.fine_tune`; defaults are the paper's if its table has one value for all tasks."""
 
   do_train: bool = setting(True, "Train, then evaluate the best checkpoint.")
   do_eval: bool = setting(True, "Evaluate the model on the evaluation data.")
@@ -77,9 +77,9 @@ class FineTuneSettings(DepthSettings, OtherDepth):
       raise UserError(f"Seeds are different numbers. Received: {list(self.seeds)}.")
 
   def training_values(self) -> dict[str, Any]:
-    """The settings that the weights depend on, as JSON types; runs that differ in one are different runs.
+    """The settings on which the weights depend, as JSON types; a run continues only with the same ones.
 
-    The number of replicas and of micro-batches is left out: other roundings and other dropout, the same update.
+    The numbers of replicas and micro-batches are left out, because they only change rounding and dropout masks.
     """
     values = {name: value for name, value in self.to_dict().items() if name not in _WITHOUT_INFLUENCE}
     return values | {"mixed_precision": self.distribution.precision}

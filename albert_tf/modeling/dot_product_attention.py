@@ -1,4 +1,4 @@
-"""Dot-product attention: plain, for CPUs, and with fewer passes over the Q x S arrays."""
+"""Dot-product attention in two forms: plain, and with fewer passes over arrays `[Q, S]`, for accelerators."""
 
 from collections.abc import Callable
 import math
@@ -14,7 +14,7 @@ Gradients = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 def attention_bias(input_mask: tf.Tensor) -> tf.Tensor:
-  """`[B, S]` mask (1 = real token) → `[B, 1, 1, S]` float32 to add to the scores."""
+  """Converts a mask `[B, S]` (1 = real token) to float32 `[B, 1, 1, S]` to add to the scores."""
   return (1.0 - tf.cast(input_mask, tf.float32))[:, tf.newaxis, tf.newaxis, :] * MASKED_SCORE
 
 
@@ -33,7 +33,7 @@ def plain_attention(
     query: `[B, Q, N, D]`.
     key, value: `[B, S, N, D]`.
     bias: float32, broadcast to `[B, N, Q, S]`.
-    dropout_rate: applied to the probabilities.
+    dropout_rate: dropout rate of the probabilities.
     seed: see `dropout`.
 
   Returns:
@@ -58,15 +58,15 @@ def lean_attention(
   dropout_rate: float,
   seed: tf.Tensor | None,
 ) -> tf.Tensor:
-  r"""`plain_attention` with fewer passes over the scores; maximum, exponential and sums in float32.
+  r"""As `plain_attention`, with fewer passes over the scores; maximum, exponential and sums in float32.
 
-  $A = \exp(S - \max S)$, $l = \mathrm{rowsum}(A)$, $O = A V / l$. A column of ones next to V gives $A V$ and $l$ in
-  one product, but not on GPUs. Only A is kept for the gradient, and the rows of $dO' = dO / l$ are divided, not
-  those of A: with $\Delta = \mathrm{rowsum}(dO' \circ O)$,
+  $A = \exp(S - \max S)$, $l = \mathrm{rowsum}(A)$, $O = A V / l$. Except on GPUs, a column of ones is added to V, so
+  that one product gives $A V$ and $l$. Only A is kept for the gradient. The gradient divides rows of dO and not of A:
+  with $dO' = dO / l$ and $\Delta = \mathrm{rowsum}(dO' \circ O)$,
 
   $dV = A^T dO'$, $dS = A \circ (dO' V^T - \Delta)$, $dQ = dS K / \sqrt D$, $dK = dS^T Q / \sqrt D$.
 
-  Args and result: those of `plain_attention`; no gradient flows into `bias`.
+  Args and result are those of `plain_attention`; `bias` gets no gradient.
 
   Reference: arXiv 2205.14135, appendix B.
   """
@@ -106,7 +106,7 @@ def lean_attention(
 def _product_and_row_sum(
   exp: tf.Tensor, value: tf.Tensor, dropped: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """A V, of A after dropout if there is any, and l, both float32: `[B, Q, N, D]`, `[B, Q, N, 1]`."""
+  """A V, with A after dropout, and l: float32 `[B, Q, N, D]` and `[B, Q, N, 1]`."""
   if dropped is not None or device_kind() == "gpu":  # A GPU would multiply in float32.
     product = tf.einsum("bnqs,bsnd->bqnd", _times(exp, dropped), value)
     return _float32(product), _heads_first(tf.reduce_sum(_float32(exp), axis=-1, keepdims=True))

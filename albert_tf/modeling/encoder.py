@@ -1,4 +1,4 @@
-"""The ALBERT encoder: embeddings, the E→H mapping, layers that share parameters, the pooler."""
+"""The ALBERT encoder: embeddings, the projection from E to H, layers that share parameters, the pooler."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -29,17 +29,17 @@ class Encoder(ConfigModel):
   $x_0 = \text{emb} W_m + b_m$, $x_l = \text{block}_{g(l)}(x_{l-1})$, $\text{pooled} = \tanh(x_L[0] W_p + b_p)$.
 
   `config.sharing` and `config.num_hidden_groups` choose the owner of each layer's attention and feed-forward
-  sublayer; that covers every sharing of the paper's table 4.
+  sublayer; this covers all kinds of sharing in the paper's table 4.
 
   Args:
     config: the model's configuration.
-    remat: recompute each block's activations in the backward pass: less memory, about a third more computation.
+    remat: recompute activations in the backward pass, to save memory; about a third more computation.
     layer_loop: "unrolled" repeats the block in the graph; "while" runs it in a
       loop, which compiles faster and needs one shared block (`sharing="all"`, one group).
     lora_rank: above 0, the encoder's weights are frozen, and low-rank additions to the kernels of attention and
-      feed-forward are trained instead; see `Dense`. Layers that share kernels share these, too.
-    accelerated: formulate products and attention as accelerators compute them fastest, or as a CPU does; the values
-      are the same. None: by the device, for TPUs and GPUs in 16-bit types.
+      feed-forward are trained; see `Dense`. Layers that share kernels share the additions.
+    accelerated: use the forms of products and attention that are fastest on accelerators, not on a CPU; the values
+      are the same. None: true for 16-bit types on TPUs and GPUs.
 
   Call args:
     inputs: mapping with `input_ids` int32 `[B, S]` and, optionally, `input_mask` (1 =
@@ -47,14 +47,14 @@ class Encoder(ConfigModel):
       `read_positions` int32 `[B, Q]`: the only positions of `sequence_output` that are read,
       so that the last block is not computed for the others.
     training: whether dropout is active.
-    seed: int32 `[2]`, all randomness of the call; see `dropout.resolve_seed`.
-    depth: how many layers are applied, where all share one block. A number may be any; an int32 scalar tensor, at most
-      the configuration's, makes one program for all depths: a loop. None: the configuration's.
+    seed: int32 `[2]`, the seed of the call; see `resolve_seed`.
+    depth: number of layers, if all layers share one block; None: as in the configuration. An int32 scalar tensor, at
+      most the configuration's number, makes one program with a loop for all depths.
 
   Returns:
     `sequence_output` `[B, S, H]` (`[B, Q, H]` with `read_positions`), `pooled_output` `[B, H]`,
-    `embedding_output` `[B, S, E]`, `encoder_input` `[B, S, H]`, $x_0$, and, of an encoder with neither `remat` nor
-    a loop that computes all positions, `all_encoder_layers`: a tuple with one `[B, S, H]` a block.
+    `embedding_output` `[B, S, E]`, and `encoder_input` `[B, S, H]`, $x_0$. Without `remat`, loop and
+    `read_positions` also `all_encoder_layers`: a tuple with one `[B, S, H]` for each block.
 
   Reference: ALBERT section 3.1; the original's `AlbertModel`.
   """
@@ -142,7 +142,7 @@ class Encoder(ConfigModel):
     training: bool,
     count: int | tf.Tensor,
   ) -> list[tf.Tensor]:
-    """Outputs of the first `count` blocks; of a loop over one shared block only the last."""
+    """Outputs of the first `count` blocks; a loop over one shared block gives only the last."""
     limit, remat = len(seeds), self.remat and training
     loop = self.layer_loop == "while" or tf.is_tensor(count)
     if not limit or not self._one_block or not (loop or remat):

@@ -1,4 +1,4 @@
-"""How far a layer moves its input: the figure with which the paper argues that shared layers are stable."""
+"""Distance and angle between input and output of a layer, the measures of the paper's figure 1."""
 
 import math
 
@@ -8,12 +8,12 @@ import tensorflow as tf
 def layer_similarity(x_in: tf.Tensor, x_out: tf.Tensor, mask: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   r"""$\lVert x_{out} - x_{in} \rVert_2$ and $\arccos \frac{x_{in} \cdot x_{out}}{|x_{in}| |x_{out}|}$ in degrees.
 
-  The angle is computed as $2 \arctan2(|u - v|, |u + v|)$ of the unit vectors, which keeps its digits where input and
-  output nearly agree; there the arc cosine loses half of them.
+  The angle is computed as $2 \arctan2(|u - v|, |u + v|)$ of the unit vectors. This is exact if input and output are
+  nearly equal, where the arc cosine loses half of its digits.
 
   Args:
     x_in, x_out: `[…, B, S, H]`.
-    mask: `[B, S]`, 1 for a real position; 0 for one that does not count, as padding.
+    mask: `[B, S]`, 1 for a real position, 0 for padding.
 
   Returns:
     Sums over the real positions, both float32 `[…]`.

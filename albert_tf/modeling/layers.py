@@ -1,4 +1,4 @@
-"""Parts of all layers: dropout, LayerNorm, activations, a linear map, bases with a configuration.
+"""Parts of all layers: dropout, LayerNorm, activations, linear map, base classes with a configuration.
 
 Layers' checkpoint names are in `checkpoint_items`; see `variables.named_variables`.
 """
@@ -23,10 +23,10 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
   Args:
     x: any shape.
     rate: probability of zeroing an entry, in [0, 1).
-    seed: int32 `[2]`, the whole randomness of the mask; None means no dropout.
+    seed: int32 `[2]`, seed of the mask; None: no dropout.
 
   Returns:
-    A tensor like `x`; `x` itself where `rate` is 0 or `seed` is None.
+    A tensor like `x`; `x` itself if `rate` is 0 or `seed` is None.
   """
   if rate == 0.0 or seed is None:
     return x
@@ -34,7 +34,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
 
 
 def split_seed(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
-  """`count` independent seeds derived from one, or as many None."""
+  """`count` independent seeds derived from one seed; for None, `count` times None."""
   if seed is None:
     return [None] * count
   children = tf.random.stateless_uniform([count, 2], seed=seed, minval=None, maxval=None, dtype=tf.int32)
@@ -42,9 +42,9 @@ def split_seed(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
 
 
 def resolve_seed(seed: tf.Tensor | None, *, training: bool | None) -> tf.Tensor | None:
-  """The seed a training call uses: the caller's, or a fresh one; None at inference.
+  """The seed of a call: the caller's, or a new one; None at inference.
 
-  `model.fit` passes no seed: then `keras.utils.set_random_seed` governs it.
+  `model.fit` passes no seed; the new one depends on `keras.utils.set_random_seed`.
   """
   if not training:
     return None
@@ -54,10 +54,10 @@ def resolve_seed(seed: tf.Tensor | None, *, training: bool | None) -> tf.Tensor 
 
 
 def moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-  r"""Mean and biased variance over the last axis, kept; float32.
+  r"""Mean and biased variance over the last axis, which stays with size 1; float32.
 
-  16-bit values take one pass, $\mathrm{E}[x^2] - \mu^2$: its float32 error is smaller than their own rounding.
-  float32 values take two passes.
+  16-bit values take one pass, $\mathrm{E}[x^2] - \mu^2$, with a float32 error below their rounding. float32 values
+  take two passes.
   """
   one_pass = x.dtype.size < 4
   x = tf.cast(x, tf.float32)
@@ -70,11 +70,10 @@ def moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 class LayerNorm(keras.layers.Layer):
   r"""$y = \gamma (x - \mu) / \sqrt{\sigma^2 + \epsilon} + \beta$ over the last axis.
 
-  Biased variance. Everything is float32 under any precision policy, the result
-  too: the caller casts it back.
+  The variance is biased. Computation and result are float32 under any precision policy; the caller casts the result.
 
   Args:
-    width: of the last axis.
+    width: size of the last axis.
     epsilon: 1e-12 in ALBERT; Keras's default is 1e-3.
 
   Reference: arXiv 1607.06450, equation 4.
@@ -105,8 +104,8 @@ class LayerNorm(keras.layers.Layer):
 def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
   r"""Gaussian error linear unit, tanh form, as ALBERT v1 and v2 were trained.
 
-  $0.5 x (1 + t)$ with $t = \tanh(c x + c a x^3)$, $c = \sqrt{2/\pi}$, $a = 0.044715$. The gradient is written out, in
-  float32: $\frac{1 + t}{2} (1 + (1 - t) (c x + 3 c a x^3))$ has a third fewer operations than the chain rule makes.
+  $0.5 x (1 + t)$ with $t = \tanh(c x + c a x^3)$, $c = \sqrt{2/\pi}$, $a = 0.044715$. The gradient, in float32, is
+  $\frac{1 + t}{2} (1 + (1 - t) (c x + 3 c a x^3))$; automatic differentiation would take a third more operations.
 
   Reference: arXiv 1606.08415, section 2; Keras's default is the exact form.
   """
@@ -122,7 +121,7 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
 
 
 def gelu_exact(x: tf.Tensor) -> tf.Tensor:
-  r"""$0.5 x (1 + \mathrm{erf}(x / \sqrt 2))$, for checkpoints trained elsewhere with it."""
+  r"""Gaussian error linear unit, exact form $0.5 x (1 + \mathrm{erf}(x / \sqrt 2))$, which some checkpoints need."""
   return 0.5 * x * (1.0 + tf.math.erf(x / math.sqrt(2.0)))
 
 
@@ -141,12 +140,12 @@ class Dense(keras.layers.Layer):
   Args:
     inputs, units: sizes of the last axis, before and after.
     activation: one of `ACTIVATIONS`.
-    use_bias: whether `b` exists (the SQuAD 2 answerability logit has none).
+    use_bias: whether there is a bias `b`; the answerability logit of SQuAD 2 has none.
     initializer_range: standard deviation of the normal, cut at two deviations.
-    join_rows: make one axis of the rows `[B, S]` for the product: on a CPU product, bias and activation are then one
-      kernel; a TPU it would cost copies. (Never a broadcast batch product: it would form one gradient of W an example.)
-    lora_rank: r; above 0, W and b stay as they are and $W + A B$ is used, with `A` `[in, r]` and `B` `[r, units]` to
-      train (arXiv 2106.09685, section 4.1, with $\alpha = r$). `B` begins at 0, so nothing changes at first.
+    join_rows: join the axes `[B, S]` to one for the product. On a CPU, product, bias and activation are then one
+      kernel; on a TPU it would need copies.
+    lora_rank: r; above 0, the kernel is $W + A B$, and only `A` `[in, r]` and `B` `[r, units]` are trained (arXiv
+      2106.09685, section 4.1, with $\alpha = r$). `B` starts at 0.
 
   Reference: `dense_layer_2d` and `dense_layer_3d` of the original code.
   """
@@ -201,7 +200,7 @@ class Dense(keras.layers.Layer):
     return tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], axis=0))
 
   def to_heads(self, x: tf.Tensor, num_heads: int) -> tf.Tensor:
-    """`call` with the result's last axis split: `[B, S, H]` → `[B, S, N, D]`."""
+    """As `call`, but splits the last axis of the result: `[B, S, H]` → `[B, S, N, D]`."""
     heads = [num_heads, self.units // num_heads]
     if self.join_rows:
       return tf.reshape(self(x), tf.concat([tf.shape(x)[:-1], heads], axis=0))
@@ -210,7 +209,7 @@ class Dense(keras.layers.Layer):
     return y + tf.reshape(tf.cast(self.bias, self.compute_dtype), heads)
 
   def from_heads(self, x: tf.Tensor) -> tf.Tensor:
-    """`call` for an input with a split last axis: `[B, S, N, D]` → `[B, S, units]`."""
+    """As `call`, for an input with a split last axis: `[B, S, N, D]` → `[B, S, units]`."""
     if self.join_rows:
       return self(tf.reshape(x, tf.concat([tf.shape(x)[:-2], [self.kernel.shape[0]]], axis=0)))
     x, kernel = tf.cast(x, self.compute_dtype), self._kernel()
@@ -225,7 +224,7 @@ class Dense(keras.layers.Layer):
 
 
 class _Composite:
-  """Builds the layers it is made of; every size is in the configuration, whatever the shape of the input."""
+  """Builds its parts, whose sizes depend on the configuration and not on the input."""
 
   def build(self: Any, input_shape: Any = None) -> None:
     for part in self._flatten_layers(include_self=False, recursive=False):
@@ -235,7 +234,7 @@ class _Composite:
 
 
 class ConfigLayer(_Composite, keras.layers.Layer):
-  """A layer by the model's configuration.
+  """Base class of layers with the model's configuration.
 
   Args:
     config: the model's configuration.
@@ -266,11 +265,11 @@ class ConfigLayer(_Composite, keras.layers.Layer):
 
 
 class ConfigModel(_Composite, ModelBase):
-  """A model by its configuration, which Keras saves with it. Weights exist from construction on.
+  """Base class of models with a configuration, which Keras saves. The constructor makes the weights.
 
   Args:
     config: the model's configuration.
-    preprocessor: a layer that makes ids of strings, for models that take them; see `models.text_model.TextModel`.
+    preprocessor: a layer that converts strings to ids; see `models.text_model.TextModel`.
   """
 
   built: bool  # Keras sets it.

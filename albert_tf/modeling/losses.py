@@ -1,4 +1,4 @@
-"""Pretraining losses as sums and counts, so that any split of a batch adds up."""
+"""Pretraining losses as sums and counts, which can be added over parts of a batch."""
 
 from collections.abc import Callable
 import math
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 class LossSums(NamedTuple):
-  """Sums over the predictions, or the examples, of a (part of a) batch; float32 scalars."""
+  """Sums over the predictions or examples of a batch, or of a part of it; float32 scalars."""
 
   loss: tf.Tensor
   correct: tf.Tensor
@@ -16,14 +16,16 @@ class LossSums(NamedTuple):
 
 
 def cross_entropy_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None = None) -> LossSums:
-  r"""$\sum w \cdot (-\log \mathrm{softmax}(\text{logits})[\text{label}])$, right answers and weights.
+  r"""Sums of $w \cdot (-\log \mathrm{softmax}(\text{logits})[\text{label}])$, of right answers and of weights.
 
   Args:
     logits: `[…, C]`: of masked tokens `[B, P, V]`; of sentences `[B, 2]`.
-    labels: int32 `[…]`; of sentences 0 = in order, 1 = swapped, or from another document (NSP).
+    labels: int32 `[…]`; of sentences 0 = in order, 1 = swapped or, for NSP, from another document.
     weights: float32 `[…]`, 0 for padding; default ones.
 
-  Reference: ALBERT section 3.1; the division by the global weight is the caller's.
+  The caller divides by the global weight.
+
+  Reference: ALBERT section 3.1.
   """
   # Rows as they come from the product: TPUs would copy `[B, P, V]`.
   logits = tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
@@ -67,8 +69,7 @@ def mean_metrics(
   """Means over predictions and examples, by the names of metrics.jsonl; 0 where there are none.
 
   Args:
-    sentence_task: "sentence_order" or "next_sentence", which names what was learned of the sentences; empty for
-      none, which gives no metric.
+    sentence_task: "sentence_order" or "next_sentence", the name of the sentence metrics; empty: there are none.
   """
   means = {"loss": 0.0}
   for name, sums in {"masked_lm": masked_lm, **({sentence_task: sentence} if sentence_task else {})}.items():

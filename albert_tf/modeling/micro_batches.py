@@ -1,4 +1,4 @@
-"""What the updates of pretraining and fine-tuning share: a batch in equal parts, the depth of an update."""
+"""Shared code of updates in pretraining and fine-tuning: micro-batches, and the depth of an update."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,9 +12,9 @@ def sum_over_micro_batches(
   """Sums of `compute(part, i)` over `count` equal parts of a batch, computed one after the other.
 
   Args:
-    compute: a part's gradients and whatever else is summed.
+    compute: returns the gradients of a part, and other tensors to sum.
     batch: nested tensors `[B, …]`; `count` divides B.
-    zeros: of the shapes and types that `compute` returns.
+    zeros: zeros with the shapes and types of `compute`'s result.
   """
 
   def split(value: tf.Tensor) -> tf.Tensor:
@@ -33,7 +33,7 @@ def sum_over_micro_batches(
 
 
 def draw_depth(depths: Sequence[int], step_seed: tf.Tensor) -> tf.Tensor | None:
-  """One of `depths`, int32, by the seed int32 `[2]` of an update, so the same on all replicas; None without depths."""
+  """Draws one of `depths`, int32, by the seed int32 `[2]` of an update, equal on all replicas; None without depths."""
   if not depths:
     return None
   seed = tf.random.experimental.stateless_fold_in(step_seed, -1)  # No micro-batch has this number.

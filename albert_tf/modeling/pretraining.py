@@ -16,10 +16,10 @@ _OF_THE_SENTENCE_LOSS = ("bert/pooler/", "cls/seq_relationship/")  # Nothing els
 
 
 def _product_in_float32(rows: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
-  """`rows` `table`^T, `[R, E]` and `[V, E]`, float32 to the last sum whatever their type; gradients in their type.
+  """The product `rows` `table`^T of `[R, E]` and `[V, E]`, with a float32 result; gradients have the inputs' type.
 
-  A TPU multiplies 16-bit values as such and adds in float32; asked for a 16-bit result, it would round the sums before
-  the softmax. The other way round nothing is gained: what is added up there is rounded to 16 bits before.
+  A TPU multiplies 16-bit values and adds in float32. With a 16-bit result it would round the sums before the softmax.
+  Gradients do not need this, because their terms are already rounded to 16 bits.
   """
   if rows.dtype.size >= tf.float32.size:
     return tf.matmul(rows, table, transpose_b=True)
@@ -36,11 +36,11 @@ def _product_in_float32(rows: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
 
 
 class MaskedLmHead(ConfigLayer):
-  r"""Vocabulary logits: $\mathrm{LN}(f(h W_t + b_t)) W^T + b$, `W` the word embeddings.
+  r"""Vocabulary logits $\mathrm{LN}(f(h W_t + b_t)) W^T + b$, where `W` are the word embeddings.
 
   Call args:
     sequence_output: `[B, S, H]`; `[B, P, H]` where `positions` is None.
-    positions: int32 `[B, P]`, which positions to predict; None: all that are given.
+    positions: int32 `[B, P]`, the positions to predict; None: all.
     word_embeddings: the tied table `[V, E]`.
 
   Returns:
@@ -82,9 +82,9 @@ class MaskedLmHead(ConfigLayer):
 
 
 class RowsHead(ConfigLayer):
-  """Logits $x W^T + b$ of `[…, H]` in float32, with `W` stored as rows, `[rows, H]`, as the original does.
+  """Logits $x W^T + b$ of `[…, H]` in float32, with `W` stored as `[rows, H]`, as in the original.
 
-  With two rows of the pooled output it is the sentence-order head: in order, swapped (ALBERT section 3.1).
+  With two rows, on the pooled output, it is the sentence-order head: in order, swapped (ALBERT section 3.1).
   """
 
   def __init__(self, config: AlbertConfig, *, rows: int, **kwargs: Any):
@@ -116,8 +116,8 @@ class AlbertForPreTraining(ConfigModel):
   Args:
     config: the model's configuration.
     encoder_options: see `Encoder`.
-    read_positions_only: compute the last block only where a head reads it, at [CLS] and the masked
-      positions: the same logits and gradients for about (1 - P/S) / L less work.
+    read_positions_only: compute the last block only at [CLS] and the masked positions, which heads read. Logits
+      and gradients are the same, with about (1 - P/S) / L less computation.
 
   Call args:
     inputs: those of `Encoder`, and `masked_lm_positions` int32 `[B, P]`.
@@ -184,9 +184,9 @@ class AlbertForPreTraining(ConfigModel):
 
 
 def trained_variables(model: AlbertForPreTraining, *, sentence_loss: bool) -> dict[str, tf.Variable]:
-  """The variables that the loss reaches, as `named_variables`: without a sentence loss all but pooler and its head.
+  """The trained variables, as `named_variables`: without a sentence loss, pooler and sentence head are left out.
 
-  Those two keep their values then, and stay in checkpoints, which fine-tuning and converters read as any other.
+  These keep their values, and checkpoints contain them for fine-tuning and conversion.
   """
   return {
     name: variable

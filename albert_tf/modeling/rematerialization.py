@@ -1,4 +1,4 @@
-"""Activations that are computed again in the backward pass, in a way that no compiler undoes."""
+"""Rematerialisation: activations are computed again in the backward pass."""
 
 from collections.abc import Callable, Sequence
 import itertools
@@ -12,22 +12,21 @@ Step = Callable[[tf.Tensor, tf.Tensor | int], tf.Tensor]
 def rematerialize(
   step: Step, x: tf.Tensor, count: int | tf.Tensor = 1, *, loop: bool = False, limit: int | None = None
 ) -> tf.Tensor:
-  """x_count of $x_{l+1} = \\text{step}(x_l, l)$; only the x_l are kept, the backward pass recomputes the steps.
+  """Computes $x_{l+1} = \\text{step}(x_l, l)$ `count` times; keeps only x_l, and recomputes steps in the backward pass.
 
-  `tf.recompute_grad` says the same of one step, but XLA sees two equal computations, makes them one and keeps its
-  results. Here the second starts from `x + 0 · dy`, which a compiler may not take for `x` (0 · ∞ is not 0), and which
-  it cannot start before the gradient has arrived.
+  With `tf.recompute_grad` XLA joins the two equal computations to one and keeps its results. This function recomputes
+  from `x + 0 · dy`, which a compiler must not replace by `x` (0 · ∞ is not 0), and which needs the gradient first.
 
-  The backward pass of several steps is a loop. What one step computes again is gone before the next begins, and the
-  gradients of variables that all steps share are sums that the loop carries: written one after the other, XLA first
-  computes all their terms and keeps them, in a wide model as much memory as the activations that were saved.
+  The backward pass of several steps is a loop, which frees the activations of a step before the next one. The loop
+  also sums the gradients of shared variables. Without a loop XLA would keep all terms of these sums, which in a wide
+  model take as much memory as the activations.
 
   Args:
-    step: from x and l, a number or a scalar tensor, to a tensor like x; of other tensors that it reads only variables
-      get gradients.
+    step: function of x and l (a number or a scalar tensor) that returns a tensor like x. Of other tensors that it
+      uses, only variables get gradients.
     x: any shape, floating point.
-    count: steps, at least 1; or an int32 scalar tensor, from 0 to `limit`: a loop.
-    loop: whether the forward pass of several is a loop too, which is traced and compiled faster.
+    count: number of steps, at least 1; or an int32 scalar tensor from 0 to `limit`, for which a loop is made.
+    loop: whether the forward pass is a loop too, which is traced and compiled faster.
 
   Reference: arXiv 1604.06174.
   """
@@ -66,7 +65,7 @@ def rematerialize(
 
 
 def _forward_loop(step: Step, x: tf.Tensor, count: int | tf.Tensor, most: int) -> tuple[tf.Tensor, tf.Tensor]:
-  """The inputs of all steps, `[most, …]`, and the last one's result."""
+  """The inputs of all steps, `[most, …]`, and the result of the last step."""
 
   def body(i: tf.Tensor, x: tf.Tensor, inputs: tf.TensorArray) -> Any:
     return i + 1, tf.ensure_shape(step(x, i), x.shape), inputs.write(i, x)

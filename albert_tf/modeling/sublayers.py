@@ -12,7 +12,7 @@ from albert_tf.modeling.layers import ConfigLayer, dropout, split_seed
 
 
 class AlbertEmbeddings(ConfigLayer):
-  r"""$\mathrm{dropout}(\mathrm{LN}(W[\text{ids}] + T[\text{segments}] + P[0..S-1]))$, `[B, S, E]`.
+  r"""Embeddings $\mathrm{dropout}(\mathrm{LN}(W[\text{ids}] + T[\text{segments}] + P[0..S-1]))$, `[B, S, E]`.
 
   Raises:
     UserError: the sequence is longer than the position table.
@@ -64,15 +64,15 @@ class AlbertEmbeddings(ConfigLayer):
 
 
 class AttentionSublayer(ConfigLayer):
-  r"""$\mathrm{LN}_1(x + \mathrm{dropout}(\mathrm{concat}_n(\mathrm{head}_n) W_o + b_o))$.
+  r"""Multi-head self-attention: $\mathrm{LN}_1(x + \mathrm{dropout}(\mathrm{concat}_n(\mathrm{head}_n) W_o + b_o))$.
 
-  Post-norm, with the norm inside: it is shared together with the attention.
+  It contains its LayerNorm (post-norm), which is shared together with the attention.
 
   Call args:
     x: `[B, S, H]`.
     bias: see `attention_bias`.
     seed: see `dropout`.
-    queries: `[B, Q, H]`, the rows of `x` to compute; default all.
+    queries: `[B, Q, H]`, the rows of `x` to compute; default: all.
 
   Returns:
     `[B, Q, H]`.
@@ -121,9 +121,9 @@ class AttentionSublayer(ConfigLayer):
 
 
 class FeedForwardSublayer(ConfigLayer):
-  r"""$\mathrm{LN}_2(x + \mathrm{dropout}(f(x W_1 + b_1) W_2 + b_2))$.
+  r"""Position-wise feed-forward: $\mathrm{LN}_2(x + \mathrm{dropout}(f(x W_1 + b_1) W_2 + b_2))$.
 
-  Post-norm, with the norm inside: it is shared together with the feed-forward.
+  It contains its LayerNorm (post-norm), which is shared together with the feed-forward.
 
   Reference: arXiv 1706.03762, equation 2; checkpoint names `ffn_1`, `LayerNorm_1`.
   """

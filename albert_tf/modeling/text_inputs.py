@@ -1,4 +1,4 @@
-"""The inputs every model takes: token ids, mask and segments, under this project's names or Hugging Face's."""
+"""Inputs of every model: token ids, mask and segments, under this project's or Hugging Face's names."""
 
 from collections.abc import Mapping
 
@@ -11,19 +11,19 @@ SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
 
 def integers(x: tf.Tensor) -> tf.Tensor:
-  """int32, as Keras' Embedding takes its ids: under a strategy Keras 3 builds a model on means over the replicas."""
+  """Converts to int32. Under a strategy Keras 3 builds a model with means over replicas, which are floats."""
   return tf.cast(x, tf.int32)
 
 
 def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-  """`input_ids`, `input_mask` and `segment_ids`, int32, as far as they are given.
+  """The given ones of `input_ids`, `input_mask` and `segment_ids`, as int32.
 
   Args:
-    inputs: of a model; Hugging Face's `attention_mask` and `token_type_ids` are taken for ours, since a mask that is
-      passed over would give other outputs without a word. Other keys are the model's own.
+    inputs: inputs of a model. Hugging Face's `attention_mask` and `token_type_ids` are accepted as `input_mask` and
+      `segment_ids`. Other keys are left to the model.
 
   Raises:
-    UserError: no mapping, no ids, or one input under both names.
+    UserError: `inputs` is no mapping, lacks ids, or has one input under both names.
   """
   if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
     received = ", ".join(map(str, inputs)) if isinstance(inputs, Mapping) else repr(inputs)[:80]

@@ -1,4 +1,4 @@
-"""The variables of a model: the original checkpoint's name of each, and its initial value."""
+"""Names of a model's variables in the original checkpoints, and their initial values."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,17 +13,16 @@ _LORA = ("/lora_a", "/lora_b")
 
 
 def named_variables(model: Any) -> dict[str, tf.Variable]:
-  """Maps the original release's names to a model's plain `tf.Variable`s.
+  """Maps the original release's names to the `tf.Variable`s of a model.
 
-  Each layer states its own part in `checkpoint_items()`; this walk joins them.
-  A bare encoder gets the prefix `bert/`, so that the names match a pretraining
-  checkpoint.
+  Each layer has its names in `checkpoint_items()`. A bare encoder gets the prefix
+  `bert/`, so that the names match a pretraining checkpoint.
 
   Args:
     model: a model or layer of this package.
 
   Returns:
-    Every weight once, in a fixed order. Keras wrappers are taken off.
+    Every weight once, in a fixed order, without Keras' wrappers.
 
   Raises:
     ValueError: a trainable weight has no name, or two have the same.
@@ -51,11 +50,11 @@ def named_variables(model: Any) -> dict[str, tf.Variable]:
 def initialize_variables(
   variables: Mapping[str, tf.Variable], *, seed: int, initializer_range: float
 ) -> None:
-  r"""Assigns the original's initial values, reproducibly.
+  r"""Assigns initial values, as in the original, by a seed.
 
   Kernels and tables: normal(0, `initializer_range`) cut at two deviations; biases and
-  $\beta$: 0; $\gamma$: 1. Each value depends on the seed and the variable's name alone, so
-  it is the same on both stacks, for any number of replicas and any order of creation.
+  $\beta$: 0; $\gamma$: 1. Each value depends only on the seed and the variable's name, and so
+  is equal on all stacks, for any number of replicas and any order of creation.
 
   Args:
     variables: original checkpoint name → variable.
@@ -75,10 +74,10 @@ def initialize_variables(
 
 
 def merged_values(variables: Mapping[str, tf.Variable]) -> dict[str, np.ndarray]:
-  """The values of a model that computes the same without low-rank parts, by checkpoint name: $W + A B$ for $W$.
+  """The values of an equal model without low-rank parts, by checkpoint name: $W + A B$ replaces $W$.
 
   Args:
-    variables: of `named_variables`, with such parts or without.
+    variables: result of `named_variables`, with low-rank parts or without.
 
   Reference: arXiv 2106.09685, section 4.1, "No Additional Inference Latency".
   """

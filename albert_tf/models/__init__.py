@@ -1,1 +1,1 @@
-"""The models a Keras user imports: an encoder with a head, texts as input, checkpoints, exports."""
+"""Keras models with an encoder and a head, which take texts, load checkpoints and write exports."""

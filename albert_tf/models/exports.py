@@ -1,4 +1,4 @@
-"""Open the model of a run directory for export, and write its SavedModel."""
+"""Loads models for export, and writes SavedModels."""
 
 import dataclasses
 import os
@@ -15,12 +15,12 @@ from albert_tf.tokenization.config import find_tokenizer
 
 
 def open_model(kind: str, init_checkpoint: str, *, spm_model_file: str = "", **options: Any) -> Any:
-  """Opens a model of one export kind with all weights of a checkpoint.
+  """Loads a model of one export kind with all weights of a checkpoint.
 
   Args:
     kind: one of `configs.task.EXPORT_KINDS`.
     init_checkpoint: see `read_checkpoint`.
-    spm_model_file: a SentencePiece model, or a WordPiece vocabulary (.txt), instead of the checkpoint's own.
+    spm_model_file: a SentencePiece model or WordPiece vocabulary (.txt); empty: the checkpoint's own.
     **options: see `TextModel.from_pretrained`.
   """
   checkpoint = read_checkpoint(init_checkpoint)
@@ -41,7 +41,7 @@ def open_model(kind: str, init_checkpoint: str, *, spm_model_file: str = "", **o
 def export_saved_model(
   *, model: str, output_dir: str, version: int = 1, settings: ExportSettings | None = None, **options: Any
 ) -> str:
-  """Exports the model of a run directory; returns `<output_dir>/<version>`, where servers take the highest.
+  """Exports the model of a run directory; returns the path of the SavedModel, `<output_dir>/<version>`.
 
   Args:
     model: the kind; `options` are the other arguments of `open_model`.

@@ -1,4 +1,4 @@
-"""The heads of the paper's downstream tasks, with the original's variables. Logits are always float32."""
+"""Heads of the paper's downstream tasks, with the original's variables. Logits are always float32."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ NEVER = 1e30  # Subtracted from the logit of a position that cannot be an answer
 
 
 class ClassificationHead(RowsHead):
-  r"""Logits of C classes (or one value): $\mathrm{dropout}(\text{pooled}) W^T + b$.
+  r"""Logits $\mathrm{dropout}(\text{pooled}) W^T + b$ of C classes, or one value.
 
   Args:
     config: the encoder's configuration.
-    num_labels: C; 1 for regression and for multiple choice (one score a choice).
-    classifier_dropout: 0.1 in every recipe of the paper ("classifier DR").
+    num_labels: C; 1 for regression and for multiple choice (one score for each choice).
+    classifier_dropout: dropout rate, 0.1 in every recipe of the paper ("Classifier DR").
 
   Call args:
     pooled_output: `[B, H]`.
@@ -44,7 +44,7 @@ class ClassificationHead(RowsHead):
 
 
 class SpanHead(RowsHead):
-  r"""SQuAD 1.1 start and end logits, each position on its own: $x W^T + b$, `W` `[2, H]`.
+  r"""Start and end logits of SQuAD 1.1, independent for each position: $x W^T + b$, `W` `[2, H]`.
 
   Call args:
     sequence_output: `[B, S, H]`.
@@ -64,19 +64,19 @@ class SpanHead(RowsHead):
 
 
 class Squad2Head(ConfigLayer):
-  r"""SQuAD 2: start, end given the start, and answerability.
+  r"""Head of SQuAD 2.0: start, end given the start, and answerability.
 
   $s_t = x_t w_s + b_s$; $e_{t|u} = \mathrm{LN}(\tanh([x_t, x_u] W_0 + b_0)) w_1 + b_1$; both minus
   1e30 where `p_mask` is 1, then log-softmax over positions.
   $\text{unanswerable} = \mathrm{dropout}(\tanh([\sum_t \mathrm{softmax}(s)_t x_t, x_0] V_0 + c_0)) v_1$.
 
-  In training the end is conditioned on the gold start; at inference on each of the best starts.
+  The end is given the gold start in training, and each of the best starts at inference.
 
   Args:
     config: the encoder's configuration.
     start_n_top: number of starts tried at inference.
-    end_n_top: number of ends kept for each start.
-    classifier_dropout: before the answerability logit.
+    end_n_top: number of ends tried for each start.
+    classifier_dropout: dropout rate before the answerability logit.
 
   Call args:
     sequence_output: `[B, S, H]`.
@@ -85,7 +85,7 @@ class Squad2Head(ConfigLayer):
     training, seed: see `AlbertEncoder`.
 
   Returns:
-    `cls_logits` `[B]`, high = unanswerable; with `start_positions` also `start_log_probs` and
+    `cls_logits` `[B]`, high for unanswerable questions; with `start_positions` also `start_log_probs` and
     `end_log_probs` `[B, S]`; without, `start_top_log_probs`, `start_top_index` `[B, K]` and
     `end_top_log_probs`, `end_top_index` `[B, K L]`, the L ends of the first start first.
 
@@ -174,12 +174,12 @@ def _masked(logits: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:
 
 
 def position_loss() -> Any:
-  """Cross-entropy of an answer's start or end; log-probabilities are logits too."""
+  """Cross-entropy of an answer's start or end, from logits or log-probabilities."""
   return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
 def answerability_loss(is_impossible: tf.Tensor, cls_logits: tf.Tensor) -> tf.Tensor:
-  """Sigmoid cross-entropy of each example, `[B]`: Keras' own would average over the batch, its last axis."""
+  """Sigmoid cross-entropy of each example, `[B]`; Keras' own loss would average over the batch."""
   labels = tf.cast(tf.reshape(is_impossible, [-1]), tf.float32)
   return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=tf.reshape(cls_logits, [-1]))

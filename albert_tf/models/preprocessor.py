@@ -1,4 +1,4 @@
-"""The tokenizer as a Keras layer: strings in, a batch for a model out, in `tf.data` and inside a model."""
+"""The tokenizer as a Keras layer, which converts strings to batches in `tf.data` or inside a model."""
 
 import base64
 from collections.abc import Mapping
@@ -42,27 +42,27 @@ _SENTENCEPIECE_KINDS = ("choices", "question")
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertPreprocessor(keras.layers.Layer):
-  """Strings to `input_ids`, `input_mask` and `segment_ids`, int32 `[B, S]`, with the original's exact ids.
+  """Converts strings to `input_ids`, `input_mask` and `segment_ids`, int32 `[B, S]`, with the original's exact ids.
 
-  The layer's configuration holds the vocabulary, so every saved file of the layer does too.
+  The layer's configuration contains the vocabulary, and so does every saved file of the layer.
 
   Args:
-    tokenizer: an `AlbertTokenizer` or another `Tokenizer`; gives vocabulary and settings.
+    tokenizer: an `AlbertTokenizer` or another `Tokenizer`, with vocabulary and settings.
     kind: meaning of the strings, and further outputs.
       "text": a text or a pair of texts (an empty second text makes a single segment).
-      "sentences": one to three texts. Two or three give a row each: `[B, N, S]`.
+      "sentences": one to three texts; two or three become rows `[B, N, S]`.
       "masked_text": a text with "[MASK]" in it; `masked_lm_positions` `[B, M]` are the positions of the masks.
-      "words": the words of a text, `[B, N]`, filled up with "".
+      "words": the words of a text, `[B, N]`, padded with "".
         `word_positions` `[B, N]` are the words' first tokens, 0 for none.
       "choices": a context and a question `[B]`, and choices `[B, C]`; outputs are `[B, C, S]`.
       "question": a question and a context, cut to one window; `p_mask` `[B, S]` is 1 where no answer can be.
     max_length: longer rows are cut.
     max_qa_length: "choices": number of last tokens of question and choice to keep.
     max_query_length: "question": number of tokens of a question to keep.
-    pad_to_max_length: S is `max_length`; else the length of the batch's longest row.
+    pad_to_max_length: whether S is `max_length`, or the length of the batch's longest row.
 
   Call args:
-    inputs: strings `[B]`; for a kind of several inputs a tuple of them, or a mapping by name (`INPUT_NAMES`).
+    inputs: strings `[B]`; for several inputs a tuple, or a mapping by name (`INPUT_NAMES`).
 
   Example:
     >>> preprocessor = AlbertPreprocessor.from_pretrained("run/", max_length=128)
@@ -183,7 +183,7 @@ def _unpacked(packed: Mapping[str, str]) -> Tokenizer:
 
 
 def _strings(value: Any, name: str) -> Any:
-  """The strings as an array or tensor; lists of words of different lengths are filled up with ""."""
+  """The strings as an array or tensor; lists of words of different lengths are padded with ""."""
   if isinstance(value, (str, bytes)):
     raise UserError(f"{name} is a batch of strings. Received: one string, {value!r:.60}. Put it in a list.")
   if isinstance(value, tf.RaggedTensor):

@@ -16,7 +16,7 @@ from albert_tf.models.text_model import TextModel
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertEncoder(TextModel, Encoder):
-  """`Encoder`, for texts too.
+  """`Encoder` that takes ids or texts.
 
   Example:
     >>> encoder = AlbertEncoder.from_pretrained("run/")
@@ -29,7 +29,7 @@ class AlbertEncoder(TextModel, Encoder):
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertMaskedLM(TextModel):
-  """Masked LM: predicts the tokens at the masks of a text.
+  """Predicts the tokens at the masks of a text (masked LM).
 
   Args:
     config: the model's configuration.

@@ -13,16 +13,16 @@ from albert_tf.models.task_model import WITHOUT_POOLER, TaskModel, joined_rows
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertSentenceEncoder(TaskModel):
-  r"""One vector a text: $\sum_s m_s x_s / \sum_s m_s$ with the mask $m$, [CLS] and [SEP] included; then of length 1.
+  r"""One vector of length 1 for each text: the mean $\sum_s m_s x_s / \sum_s m_s$ with the mask $m$, scaled.
 
   Args:
     config: the encoder's configuration.
-    task: `pooling="cls"` takes $x_0$ instead of the mean, `normalize=False` leaves the length; `from_pretrained` takes
-      both as arguments.
+    task: `pooling="cls"` takes $x_0$ and not the mean; `normalize=False` does not scale. `from_pretrained` has both
+      as arguments. The mean includes [CLS] and [SEP].
 
   Call args:
-    inputs: those of `AlbertEncoder`, `[B, S]`, or `[B, N, S]` for N texts an example; with a preprocessor texts `[B]`,
-      or a tuple of two or three of them: text, positive, hard negative.
+    inputs: those of `AlbertEncoder`, `[B, S]`, or `[B, N, S]` for N texts in each example; with a preprocessor texts
+      `[B]`, or a tuple: text, positive and perhaps hard negative.
 
   Returns:
     float32 `[B, H]`, or `[B, N, H]`.
@@ -58,7 +58,7 @@ class AlbertSentenceEncoder(TaskModel):
     return {"bert": self.encoder}
 
   def encode(self, texts: Sequence[str], *, batch_size: int = 32) -> np.ndarray:
-    """The vectors of n texts, float32 `[n, H]`, in their order; texts of similar length share a batch."""
+    """The vectors of n texts, float32 `[n, H]`, in order; texts of similar length share a batch."""
     self._require_preprocessor()
     column = self.preprocessor.named(list(texts))["text"]
     vectors = np.zeros([len(column), self.config.hidden_size], np.float32)
@@ -70,16 +70,16 @@ class AlbertSentenceEncoder(TaskModel):
 
 @keras.saving.register_keras_serializable("albert_tf")
 class InBatchNegatives(keras.losses.Loss):
-  r"""$-\log \frac{\exp(\cos(a_i, p_i) / \tau)}{\sum_j \exp(\cos(a_i, c_j) / \tau)}$ over all candidates of the batch.
+  r"""Loss $-\log \frac{\exp(\cos(a_i, p_i) / \tau)}{\sum_j \exp(\cos(a_i, c_j) / \tau)}$ over the batch's candidates.
 
-  Candidates $c_j$ are the positives and hard negatives of all rows on all replicas, which need equal numbers of rows.
+  Candidates $c_j$ are the positives and hard negatives of all replicas, which need equal numbers of rows.
 
   Args:
     temperature: τ.
 
   Call args:
-    y_true: `[B]` or `[B, 1]`, group numbers below 2^24. Rows of one group are not negatives of each other, and count
-      once as negatives of other rows.
+    y_true: `[B]` or `[B, 1]`, group numbers below 2^24. Rows of one group are not negatives of each other; for other
+      rows they are one negative.
     y_pred: `[B, N, H]`: text, positive and perhaps hard negatives.
 
   Returns:
@@ -115,7 +115,7 @@ class InBatchNegatives(keras.losses.Loss):
 def _of_all_replicas(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   """The rows of all replicas in order, and the index of this replica's first row.
 
-  A sum, because it has a gradient and a static shape.
+  It uses a sum over replicas, which has a gradient and a static shape.
   """
   context, count = tf.distribute.get_replica_context(), tf.distribute.get_strategy().num_replicas_in_sync
   if context is None or count == 1:

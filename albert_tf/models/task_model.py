@@ -23,21 +23,21 @@ DROPOUT_SEED = "dropout_seed"  # An input in training, int32 `[B, 2]`; its first
 
 
 def joined_rows(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-  """`[B, C, S]` → `[B C, S]`; `[B, S]` stays."""
+  """Reshapes `[B, C, S]` to `[B C, S]`; leaves `[B, S]`."""
   texts = text_inputs(inputs)
   dynamic, length = tf.shape(texts["input_ids"])[-1], texts["input_ids"].shape[-1]
   return {key: tf.reshape(value, [-1, dynamic if length is None else length]) for key, value in texts.items()}
 
 
 class TaskModel(TextModel):
-  """Encoder and head, built on construction.
+  """A model with an encoder and a head, built by the constructor.
 
   Args:
     config: the encoder's configuration.
-    task: decides the head, and is saved with exports. None: made from `head_options`.
-    problem: of `AlbertClassifier`.
-    head_options: of the head.
-    encoder_options: of `Encoder`.
+    task: the task, which decides the head and is saved with exports. None: made from `head_options`.
+    problem: see `AlbertClassifier`.
+    head_options: arguments of the head.
+    encoder_options: arguments of `Encoder`.
     preprocessor: see `TextModel`.
   """
 
@@ -126,7 +126,7 @@ class TaskModel(TextModel):
   # ------------------------------------------------------------------ the model
 
   def train_step(self, data: Any) -> dict[str, Any]:
-    """`keras.Model.train_step`; computes several micro-batches one after the other, for the same update."""
+    """`keras.Model.train_step`, which may compute a batch as several micro-batches."""
     count = self.gradient_accumulation_steps
     if count == 1:
       return super().train_step(data)
@@ -170,7 +170,7 @@ class TaskModel(TextModel):
     return self.encoder({**texts, **nowhere}, **options)["pooled_output"]
 
   def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
-    """The head's outputs; `inputs` are the model's."""
+    """The head's outputs for the inputs of the model."""
     return self.head(encoded, **options)
 
   def checkpoint_items(self) -> dict[str, Any]:

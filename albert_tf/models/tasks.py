@@ -1,4 +1,4 @@
-"""The models of downstream tasks: classification, multiple choice, tagging, question answering."""
+"""Models of downstream tasks: classification, multiple choice, tagging, question answering."""
 
 from collections.abc import Mapping, Sequence
 import contextlib
@@ -53,8 +53,8 @@ class AlbertClassifier(_WithLabels):
   Args:
     config: the encoder's configuration.
     head_options: `num_labels`, `classifier_dropout`; see `ClassificationHead`.
-    problem: "classification", one of the labels; "multi_label", any of them; "regression". Default: regression with
-      one label, else classification. `compile` with a binary cross-entropy makes it "multi_label".
+    problem: "classification" (one label), "multi_label" (any number of labels) or "regression". Default: regression
+      with one label, else classification. `compile` with a binary cross-entropy makes it "multi_label".
 
   Call args:
     inputs: those of `AlbertEncoder`; with a preprocessor texts `[B]`, or a tuple of two for pairs.
@@ -97,7 +97,7 @@ class AlbertClassifier(_WithLabels):
     return super().fit(*args, class_weight=class_weight, **kwargs)
 
   def checked_labels(self, labels: Any) -> Any:
-    """Turns class names into ids and checks ids; on an accelerator an id out of range would only give NaN."""
+    """Converts class names to ids and checks ids; on an accelerator a wrong id would only give NaN."""
     names = self.task.label_names
     if self.task.kind == "multi_label":
       return multi_hot(labels, names)
@@ -124,7 +124,7 @@ class AlbertClassifier(_WithLabels):
 
 
 def multi_hot(labels: Any, names: Sequence[str]) -> np.ndarray:
-  """Labels as 0/1 float32 `[n, C]`, from a 0/1 matrix or a list of names a row; else a `UserError`."""
+  """Converts a 0/1 matrix, or a list of names for each row, to float32 `[n, C]` of 0 and 1."""
   rows = labels.to_numpy() if hasattr(labels, "to_numpy") else labels
   by_name = all(np.ndim(row) == 1 and all(isinstance(name, str) for name in row) for row in rows)
   received = sorted(set().union(*rows) - set(names)) if by_name else list(rows[:2])
@@ -142,7 +142,7 @@ def multi_hot(labels: Any, names: Sequence[str]) -> np.ndarray:
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertMultipleChoice(TaskModel):
-  """RACE-style multiple choice: one score a choice.
+  """Multiple choice, as in RACE: one score for each choice.
 
   Call args:
     inputs: those of `AlbertEncoder`, each `[B, C, S]`; with a preprocessor `context`, `question` `[B]` and `choices`
@@ -168,15 +168,15 @@ class AlbertMultipleChoice(TaskModel):
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertTagger(_WithLabels):
-  """Tagging: logits of every token, or of every word.
+  """Tagging: logits for every token or every word.
 
   Args:
     config: the encoder's configuration.
-    head_options: as `AlbertClassifier`.
+    head_options: those of `AlbertClassifier`.
 
   Call args:
-    inputs: those of `AlbertEncoder`, and `word_positions` int32 `[B, N]` where words are tagged; with a preprocessor
-      the `words` of texts, `[B, N]`, filled up with "".
+    inputs: those of `AlbertEncoder`, and for tags of words `word_positions` int32 `[B, N]`; with a preprocessor
+      the `words` of texts, `[B, N]`, padded with "".
 
   Returns:
     Logits, float32 `[B, S, C]`, or `[B, N, C]` of words.
@@ -196,15 +196,15 @@ class AlbertTagger(_WithLabels):
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertQuestionAnswering(TaskModel):
-  """Question answering: SQuAD 1.1, or 2.0 with answerability.
+  """Question answering as in SQuAD 1.1, or in 2.0 with unanswerable questions.
 
   Args:
     config: the encoder's configuration.
-    task: its `squad_version` decides the head, `SpanHead` or `Squad2Head`; "2.0" without a task.
+    task: its `squad_version` decides the head, `SpanHead` or `Squad2Head`. Without a task it is "2.0".
 
   Call args:
     inputs: those of `AlbertEncoder`; for 2.0 `p_mask` `[B, S]` and, for training, `start_positions` int32 `[B]`. With
-      a preprocessor `question` and `context` `[B]`, cut to one window; exports read all of a context.
+      a preprocessor `question` and `context` `[B]`, cut to one window; exports read the whole context.
 
   Returns:
     1.1: `start_logits` and `end_logits`, float32 `[B, S]`. 2.0: see `Squad2Head`.
@@ -237,16 +237,16 @@ class AlbertQuestionAnswering(TaskModel):
 
 
 def model_class(task: TaskSpec) -> type[TaskModel]:
-  """The class of a task's model."""
+  """The class of the model for a task."""
   module, _, name = task.model.rpartition(".")
   return getattr(importlib.import_module(module), name)
 
 
 def make_model(task: TaskSpec, config: AlbertConfig, **options: Any) -> TaskModel:
-  """The model of a task.
+  """Makes the model for a task.
 
   Args:
-    task: decides the class and the head.
+    task: the task, which decides class and head.
     config: the encoder's configuration.
     **options: arguments of the class and of `keras.Model`, such as `head_options` and `dtype`.
   """

@@ -23,9 +23,9 @@ _ROWS_AT_ONCE = 1024  # Texts tokenized together: twice as fast as all texts tog
 
 
 class TextModel(ConfigModel):
-  """A model that takes ids and, with a preprocessor, texts.
+  """Base class of models that take ids or, with a preprocessor, texts.
 
-  `fit`, `evaluate` and `predict` tokenize lists and arrays before the first batch, a data set in its pipeline.
+  `fit`, `evaluate` and `predict` tokenize lists and arrays before the first batch, and data sets in their pipeline.
 
   Args:
     config: the encoder's configuration.
@@ -54,8 +54,8 @@ class TextModel(ConfigModel):
       path: a run directory, an original checkpoint, a TF-Hub module, a Hugging Face folder; or a `Checkpoint`.
       max_length: texts are cut to this many tokens. Default: the length of fine-tuning, else the
         model's positions.
-      config: instead of the checkpoint's own, for example with other dropout rates.
-      num_hidden_layers: another depth; the layers must share all weights.
+      config: replaces the checkpoint's configuration, for example with other dropout rates.
+      num_hidden_layers: another number of layers, if the layers share all weights.
       **options: arguments of the class, such as `dtype`; with `preprocessor=None` the model takes only ids.
 
     Raises:
@@ -87,7 +87,7 @@ class TextModel(ConfigModel):
     return super().__call__(inputs, *args, **kwargs)
 
   def fit(self, x: Any = None, y: Any = None, *args: Any, validation_data: Any = None, **kwargs: Any) -> Any:
-    """`keras.Model.fit`, for texts too."""
+    """`keras.Model.fit`, for ids or texts."""
     x, y = self._prepared(x, y)
     if "sample_weight" in kwargs:
       kwargs["sample_weight"] = _column(kwargs["sample_weight"])
@@ -101,11 +101,11 @@ class TextModel(ConfigModel):
     return super().fit(x, y, *args, validation_data=validation_data, **kwargs)
 
   def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """`keras.Model.evaluate`, for texts too."""
+    """`keras.Model.evaluate`, for ids or texts."""
     return super().evaluate(*self._prepared(x, y), *args, **kwargs)
 
   def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """`keras.Model.predict`, for texts too."""
+    """`keras.Model.predict`, for ids or texts."""
     return super().predict(self._prepared(x)[0], *args, **kwargs)
 
   def _prepared(self, x: Any, y: Any = None) -> tuple[Any, Any]:
@@ -119,7 +119,7 @@ class TextModel(ConfigModel):
     return (self._tokenized(x) if holds_text(x) else x), y
 
   def checked_labels(self, labels: Any) -> Any:
-    """Labels for the loss; a `UserError` for labels out of the model's range."""
+    """Labels for the loss; raises `UserError` for labels out of the model's range."""
     return labels
 
   def _mapped(self, dataset: Any) -> Any:
@@ -150,7 +150,7 @@ class TextModel(ConfigModel):
     return {name: _stacked(name, [part[name].numpy() for part in parts]) for name in parts[0]}
 
   def _pads_to_max_length(self) -> bool:
-    """True also on a TPU, which would compile the model again for every length."""
+    """Whether rows are padded to the maximum; on a TPU always, because every length needs a compilation."""
     return self.preprocessor.pad_to_max_length or device_kind(self.distribute_strategy) == "tpu"
 
   def _require_preprocessor(self) -> None:
@@ -162,7 +162,7 @@ class TextModel(ConfigModel):
       )
 
   def export(self, filepath: str, **settings: Any) -> None:
-    """Writes the SavedModel of `export_saved_model.py`; `export_lite.py` writes LiteRT files.
+    """Writes a SavedModel, as `export_saved_model.py` does. For LiteRT use `export_lite.py`.
 
     Args:
       filepath: directory of the SavedModel; servers need a number as its last part.
@@ -179,9 +179,9 @@ class TextModel(ConfigModel):
     export_model(self.merged(), str(filepath), chosen)
 
   def save_pretrained(self, directory: str) -> None:
-    """Writes a run directory that `from_pretrained` and every command take.
+    """Writes a run directory that `from_pretrained` and all commands can read.
 
-    It holds configuration, tokenizer, task and weights with the original names; LoRA is merged into the kernels.
+    It contains configuration, tokenizer, task and weights; LoRA variables are merged into the kernels.
 
     Raises:
       UserError: the directory is not empty.

@@ -1,4 +1,4 @@
-"""Pretraining records: names, shapes, bytes, manifest. `records.parse` alone needs TensorFlow."""
+"""Pretraining records: features, file format, manifest. Only `records.parse` needs TensorFlow."""
 
 from albert_tf.records.encode import encode_example as encode_example
 from albert_tf.records.encode import encode_packed as encode_packed

@@ -1,7 +1,7 @@
 """Writes `tf.train.Example` messages without TensorFlow or protobuf.
 
-The eight features of a pretraining record have known types and lengths, so NumPy arrays become its bytes directly:
-about 40 times faster than by protobuf objects, with the bytes of protobuf's deterministic serialisation.
+The eight features of a pretraining record have known types and lengths, so NumPy arrays are converted to bytes
+directly. This is about 40 times faster than protobuf objects, and gives the bytes of deterministic serialisation.
 
 Wire format: Example{1: Features{1: map entry{1: key, 2: Feature}*}} where
 Feature is {2: FloatList{1: packed floats}} or {3: Int64List{1: packed varints}}.
@@ -46,7 +46,7 @@ def _entry_prefix(name: str, payload_size: int) -> bytes:
 
 @functools.cache
 def _varint_tables(bits: int) -> tuple[np.ndarray, np.ndarray]:
-  """For each value below 2**bits its varint in four bytes, and which of them count; bits <= 21."""
+  """For each value below 2**bits its varint in four bytes, and which of the bytes are used; bits <= 21."""
   values = np.arange(1 << bits, dtype=np.uint32)
   groups = np.stack([values >> shift & 0x7F for shift in (0, 7, 14, 21)], axis=1).astype(np.uint8)
   keep = np.stack([values >= limit for limit in (0, 1 << 7, 1 << 14, 1 << 21)], axis=1)
@@ -68,7 +68,7 @@ def pack_varints(values: np.ndarray) -> bytes:
 
 
 def pack_varint_rows(values: np.ndarray) -> list[bytes]:
-  """`pack_varints` of each row of [N, L]; many rows cost little more than one."""
+  """`pack_varints` of each row of [N, L]; many rows take little more time than one."""
   packed = pack_varints(values.ravel())
   sizes = np.full(len(values), values.shape[1])
   limit = 1 << 7
@@ -82,7 +82,7 @@ def pack_varint_rows(values: np.ndarray) -> list[bytes]:
 def encode_packed(payloads: Mapping[str, bytes]) -> bytes:
   """A serialized Example from the packed bytes of each of `ALL_FEATURES`.
 
-  The fast path of writers that already hold bytes, such as masks of zeros and ones.
+  It is faster than `encode_example` for writers that already have bytes, such as masks of zeros and ones.
   """
   entries = (
     (_entry_prefix(name, len(payloads[name])), payloads[name]) for name in feature_names.ALL_FEATURES

@@ -1,7 +1,7 @@
 """Names, types and lengths of the features of a pretraining record.
 
-The names are those of google-research/albert, so that records made by either code train either;
-`next_sentence_labels` is the format's name for the sentence order label.
+The names are those of google-research/albert, so that both programs can read each other's records.
+`next_sentence_labels` is the format's name of the sentence order label.
 """
 
 import dataclasses
@@ -30,11 +30,11 @@ class PretrainingSpec:
   """Lengths of the features of one record.
 
   Args:
-    max_seq_length: S, tokens of a sequence with [CLS], [SEP] and padding.
-    max_predictions_per_seq: P, slots for masked tokens.
+    max_seq_length: S, tokens of a sequence, including [CLS], [SEP] and padding.
+    max_predictions_per_seq: P, largest number of masked tokens.
 
   Raises:
-    UserError: a length that no record can have.
+    UserError: a length is not possible.
   """
 
   max_seq_length: int

@@ -13,22 +13,22 @@ from albert_tf.settings import Settings, setting
 MANIFEST_NAME = "manifest.json"
 # Fields that the training and held-out records of a model must share.
 MODEL_FIELDS = ("vocab_size", "vocab_sha256", "max_seq_length", "max_predictions_per_seq", "sentence_pair")
-# Kind of pair → what its labels say, by the name that reports give it; other kinds have no label to learn.
+# Kind of pair → name of its sentence task in reports; other kinds have no labels.
 TASK_OF_PAIR = {"sop": "sentence_order", "nsp": "next_sentence"}
 
 
 class RecordFile(Settings, kw_only=False):
-  """One file: its name in the directory, its split (train|eval), and what it must contain."""
+  """One file: its name in the directory, its split (train or eval), and its size and number of records."""
 
   name: str
   split: str
-  num_records: int = setting(help="Records in it.", minimum=0)
-  num_bytes: int = setting(help="Its size.", minimum=0)
-  crc32c: str = setting(help="Of its bytes.")
+  num_records: int = setting(help="Number of records.", minimum=0)
+  num_bytes: int = setting(help="Size of the file.", minimum=0)
+  crc32c: str = setting(help="CRC-32C of the file.")
 
 
 class Baseline(Settings, kw_only=False):
-  """The token most often masked in train, and the accuracy of always predicting it, on train and held-out records."""
+  """The most frequent masked token of train, and the accuracy of always predicting it, on train and eval records."""
 
   piece_id: int
   piece: str
@@ -37,7 +37,7 @@ class Baseline(Settings, kw_only=False):
 
 
 class Manifest(Settings, kw_only=False):
-  """Everything training must know about records, and all that made them. It holds no times and no names of machines."""
+  """Description of records: files, settings, vocabulary and statistics. It has no times or names of machines."""
 
   vocab_size: int
   vocab_sha256: str
@@ -66,12 +66,12 @@ class Manifest(Settings, kw_only=False):
 
   @property
   def sentence_task(self) -> str:
-    """What the labels say, by the name that reports give it; empty where they say nothing."""
+    """Name of the sentence task in reports; empty if there are no labels."""
     return TASK_OF_PAIR.get(self.sentence_pair, "")
 
   @property
   def whole_word(self) -> str:
-    """Where words begin: the setting of that name."""
+    """The setting `whole_word`."""
     return str(self.settings.get("whole_word", "original"))
 
   def files_of(self, split: str) -> tuple[RecordFile, ...]:
@@ -86,12 +86,12 @@ class Manifest(Settings, kw_only=False):
 
   @classmethod
   def find(cls, directory: str) -> "Manifest | None":
-    """Reads the manifest of `directory`; None where there is none, `UserError` if it is not one of ours."""
+    """Reads the manifest of `directory`, None if there is none; raises `UserError` if it is of another program."""
     path = os.path.join(directory, MANIFEST_NAME)
     return cls.from_dict(file_lib.read_json(path), source=path) if file_lib.exists(path) else None
 
   def check(self, *, source: str = "the records", **wanted: Any) -> None:
-    """Refuses a model that contradicts the records, with every one of `MODEL_FIELDS` that differs; None: any."""
+    """Raises `UserError` if a given value of `MODEL_FIELDS` contradicts the records; None: not checked."""
     wrong = [
       f"{name}: records {getattr(self, name)}, asked {value}"
       for name, value in wanted.items()
@@ -105,11 +105,11 @@ class Manifest(Settings, kw_only=False):
 
 
 def find_manifests(record_files: Sequence[str]) -> dict[str, Manifest]:
-  """Directory of `record_files` → its manifest; {} where none has one (foreign records).
+  """Directory of `record_files` → its manifest; {} if no directory has one.
 
   Raises:
-    UserError: the directories contradict each other, only some have a manifest, or a listed file of a split that is
-      read is missing.
+    UserError: manifests contradict each other, only some directories have one, or a listed file of a used split is
+      missing.
   """
   names: dict[str, set[str]] = {}
   for path in record_files:
@@ -138,7 +138,7 @@ def find_manifests(record_files: Sequence[str]) -> dict[str, Manifest]:
 
 
 def check_files(found: Mapping[str, tuple[int, int]]) -> None:
-  """Refuses record files, path → records and bytes, that their manifest describes otherwise."""
+  """Raises `UserError` for files, path → (records, bytes), that differ from their manifest."""
   for directory in {os.path.dirname(path) for path in found}:
     manifest = Manifest.find(directory)
     for file in manifest.files if manifest else ():
@@ -153,7 +153,7 @@ def check_files(found: Mapping[str, tuple[int, int]]) -> None:
 
 
 def check_agreement(manifests: Mapping[str, Manifest], fields: Collection[str]) -> None:
-  """Refuses manifests that differ from the first in one of `fields`, or in how the text was normalised."""
+  """Raises `UserError` for manifests that differ from the first in `fields` or in the normalisation of the text."""
   first = next(iter(manifests), "")
   values = {}
   for directory, manifest in manifests.items():
@@ -178,6 +178,6 @@ def check_agreement(manifests: Mapping[str, Manifest], fields: Collection[str]) 
 def missing_files(
   directory: str, manifest: Manifest, splits: Collection[str] = ("train", "eval")
 ) -> list[str]:
-  """Names of these splits that the manifest lists and that are not in its directory; costs one listing."""
+  """Files of these splits that the manifest lists and its directory lacks; lists the directory once."""
   there = set(file_lib.listdir(directory or "."))
   return [file.name for file in manifest.files if file.split in splits and file.name not in there]

@@ -1,4 +1,4 @@
-"""Masking of data creation and of fresh masks: lengths of n-grams and their replacements, paper section 4.1."""
+"""Masking of stored and fresh masks: lengths of n-grams and replacements of tokens (paper, section 4.1)."""
 
 import numpy as np
 
@@ -8,12 +8,12 @@ MASK_SHARE, KEEP_SHARE = 0.8, 0.1  # The remaining 0.1 becomes a random token.
 
 
 def ngram_probabilities(ngram: int, distribution: str = "inverse") -> np.ndarray:
-  """float64 [ngram]: p(n) for n = 1 … ngram.
+  """Probabilities p(n) of n-gram lengths n = 1 … ngram, float64 [ngram].
 
   Args:
-    ngram: the longest, in words.
-    distribution: `inverse` p(n) = (1/n) / sum_k (1/k), the paper's; `uniform`; `reverse` p(n) ~ 1/(ngram + 1 - n), the
-      original's favor_shorter_ngram=false; or `ngram` weights as "0.6,0.4". `UserError` for another.
+    ngram: the greatest length, in words.
+    distribution: `inverse`, p(n) = (1/n) / sum_k (1/k) as in the paper; `uniform`; `reverse`, p(n) ~ 1/(ngram + 1 - n)
+      as favor_shorter_ngram=false of the original; or `ngram` weights such as "0.6,0.4".
   """
   n = np.arange(1, ngram + 1, dtype=np.float64)
   named = {"inverse": 1.0 / n, "uniform": np.ones_like(n), "reverse": 1.0 / n[::-1]}

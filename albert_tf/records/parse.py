@@ -10,7 +10,7 @@ from albert_tf.records.features import PretrainingSpec
 
 
 def feature_description(spec: PretrainingSpec) -> dict[str, tf.io.FixedLenFeature]:
-  """What `tf.io.parse_example` needs to know; training has no use for `token_boundary`."""
+  """The features for `tf.io.parse_example`, without `token_boundary`, which training does not need."""
   return {
     name: tf.io.FixedLenFeature([spec.length(name)], tf.float32 if name in names.FLOAT_FEATURES else tf.int64)
     for name in names.ALL_FEATURES
@@ -39,10 +39,10 @@ def parse_pretraining_batch(serialized: tf.Tensor, spec: PretrainingSpec) -> dic
 
 
 def decode_example(data: bytes, *, source: str = "a record") -> dict[str, np.ndarray]:
-  """The features of one record, int64 or float32 `[N]`; one that holds another type is empty.
+  """The features of one record, int64 or float32 `[N]`; a feature of another type is empty.
 
   Raises:
-    UserError: `data` is not a `tf.train.Example`; it names the `source`.
+    UserError: `data` of `source` is not a `tf.train.Example`.
   """
   try:
     found = dict(tf.train.Example.FromString(data).features.feature)

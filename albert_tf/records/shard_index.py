@@ -1,7 +1,7 @@
-"""The index of a shard: the byte of every 64th record, so that a start need not read the whole shard.
+"""Index of a shard: the byte offset of every 64th record, so that a run starts without reading whole shards.
 
-`DIR/train-0.tfrecord` has `DIR/index/offsets-train-0.tfrecord.npy`, a name that no pattern for shards matches. It is
-written with the shard, or made on demand. The file is NumPy's: int64 `[3 + blocks + 1]`, the number of records, a
+The index of `DIR/train-0.tfrecord` is `DIR/index/offsets-train-0.tfrecord.npy`, which patterns for shards do not match.
+It is written with the shard, or made on demand. The file is NumPy's: int64 `[3 + blocks + 1]`, the number of records, a
 digest of their checksums (two numbers), the byte where each block of 64 records starts, and the size of the shard.
 The masked CRC-32C of all this follows.
 """
@@ -28,7 +28,7 @@ class ShardIndex:
 
   Attributes:
     offsets: int64 `[blocks]`, byte where every 64th record starts, the first included.
-    digest: 16 bytes over the checksums of all records: equal records, equal digest.
+    digest: 16 bytes, a hash of the checksums of all records.
   """
 
   num_bytes: int
@@ -56,7 +56,7 @@ def index_path(shard: str) -> str:
 
 
 class ShardIndexer:
-  """Makes an index of a shard from its framed records, one after the other."""
+  """Makes the index of a shard from its framed records, one after the other."""
 
   def __init__(self) -> None:
     self._num_bytes = self._num_records = 0
@@ -71,13 +71,13 @@ class ShardIndexer:
     self._num_records += 1
 
   def finish(self) -> ShardIndex:
-    """The index of all that was added."""
+    """The index of all added records."""
     offsets = np.array(self._offsets, np.int64)
     return ShardIndex(self._num_bytes, self._num_records, offsets, self._digest.digest())
 
 
 def scan_shard(path: str) -> ShardIndex:
-  """Reads all of a shard, which `load_shard_index` spares; `UserError` at a damaged or truncated record."""
+  """Makes an index by reading a whole shard; raises `UserError` for a damaged or truncated record."""
   indexer = ShardIndexer()
   for data in read_records(path):
     indexer.add(frame_record(data))
@@ -85,7 +85,7 @@ def scan_shard(path: str) -> ShardIndex:
 
 
 def load_shard_index(shard: str) -> ShardIndex | None:
-  """The stored index of a shard; None where there is none, or it is damaged, or the shard has another size."""
+  """The stored index of a shard; None if it is missing or damaged, or the shard has another size."""
   num_bytes = files.size(shard)
   try:
     data = files.read_bytes(index_path(shard))

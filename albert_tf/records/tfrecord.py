@@ -21,7 +21,7 @@ _MASK_DELTA = 0xA282EAD8
 
 
 def masked_crc32c(data: bytes) -> int:
-  """CRC32C of `data`, rotated and shifted as the TFRecord format asks."""
+  """Masked CRC32C of `data`, as in the TFRecord format."""
   crc = google_crc32c.value(data)
   return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
@@ -33,7 +33,7 @@ def frame_record(data: bytes) -> bytes:
 
 
 def read_records(path: str) -> Iterator[bytes]:
-  """Yields the data of each record of `path`; a `UserError` names the one that is not whole."""
+  """Yields the data of each record of `path`; raises `UserError` for a damaged or truncated record."""
   num_bytes = files.size(path)
   with files.open_binary(path) as stream:
     offset = 0

@@ -68,8 +68,7 @@ class DepthSettings(Settings):
 
   train_depths: tuple[int, ...] = setting(
     (),
-    "Numbers of layers, such as 4,8,12; each update runs one of them, drawn at random. The greatest is the "
-    "model's number.",
+    "Numbers of layers, such as 4,8,12; each update runs one at random. The greatest is the model's number.",
     minimum=1,
   )
 

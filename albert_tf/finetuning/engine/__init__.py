@@ -1,1 +1,1 @@
-"""The fine-tuning of any task: batches, `fit`, predictions, the run directory, resumption."""
+"""Fine-tuning of any task: batches, `fit`, predictions, run directory, resumption."""

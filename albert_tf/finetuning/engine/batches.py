@@ -1,4 +1,4 @@
-"""Plans which examples are in which batch, by seed and epoch alone, and builds the batches on any host."""
+"""Plans the examples of each batch, by seed and epoch, and builds the batches on any host."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -32,7 +32,7 @@ class FlatFeatures:
     row_weights: float32 `[n]`, the sum of each row's weights.
     columns: `(x, y, weights)`, each a tensor `[n, …]`, ragged in its last axis where rows differ, or a mapping of
       them; y is () without labels.
-    fills: like `columns`: what ragged rows are filled up with.
+    fills: padding values, in the structure of `columns`.
   """
 
   lengths: np.ndarray
@@ -42,7 +42,7 @@ class FlatFeatures:
 
   @classmethod
   def of(cls, features: FeatureSet) -> "FlatFeatures":
-    """The tensors of a split on the coordinator; its rows are read once."""
+    """Makes the tensors of a split on the coordinator, and reads its rows once."""
 
     def tensors(column: Any) -> Any:
       if isinstance(column, Mapping):
@@ -69,7 +69,7 @@ class FlatFeatures:
     return isinstance(self.columns[2], tf.RaggedTensor)
 
   def on_current_device(self) -> "FlatFeatures":
-    """A copy for another host; the same tensors on the coordinator itself."""
+    """A copy on the current host; on the coordinator the tensors themselves."""
     moved = tf.nest.map_structure(tf.identity, self.columns, expand_composites=True)
     return dataclasses.replace(self, columns=moved)
 
@@ -91,7 +91,7 @@ class FlatFeatures:
 
 
 def _columns(rows: Sequence[Mapping[str, np.ndarray]], lengths: np.ndarray) -> dict[str, Any]:
-  """Each feature as a tensor; rows may be put together when asked for, so few are held at a time."""
+  """Each feature as a tensor; few rows at a time are held in memory."""
   first = rows[0]
   parts: dict[str, list[np.ndarray]] = {name: [] for name in first}
   for begin in range(0, len(rows), _CHUNK_ROWS):
@@ -111,7 +111,7 @@ def _columns(rows: Sequence[Mapping[str, np.ndarray]], lengths: np.ndarray) -> d
 
 
 def _small(values: np.ndarray) -> np.ndarray:
-  """The same integers as uint8 or uint16 where they fit: most features are masks, and vocabularies are below 65,536."""
+  """The integers as uint8 or uint16 if they fit, which saves memory."""
   if values.dtype.kind != "i" or not values.size or values.min() < 0:
     return values
   fitting = np.min_scalar_type(int(values.max()))
@@ -123,10 +123,10 @@ def _small(values: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Batching:
-  """How examples become batches.
+  """Sizes of batches.
 
   Attributes:
-    batch_size: B, global.
+    batch_size: B, the global batch size.
     max_length: S at most.
     bucket_multiple: batches are of similar length and padded to a multiple of this; 0: all are padded to
       `max_length`.
@@ -137,14 +137,14 @@ class Batching:
   bucket_multiple: int = 0
 
   def length(self, longest: int) -> int:
-    """The padded length of a batch with a longest row of this length."""
+    """The padded length of a batch whose longest row has this length."""
     if not self.bucket_multiple:
       return self.max_length
     return min(-(-longest // self.bucket_multiple) * self.bucket_multiple, self.max_length)
 
 
 def epoch_plan(lengths: np.ndarray, batching: Batching, *, seed: int, epoch: int) -> list[np.ndarray]:
-  """The row numbers of each batch of an epoch, a function of seed and epoch; every row is in exactly one."""
+  """The row numbers of each batch of an epoch, by seed and epoch; every row is in exactly one batch."""
   rng = np.random.default_rng([seed, epoch])
   order = rng.permutation(len(lengths))
   size = batching.batch_size
@@ -162,9 +162,9 @@ class Plan:
   """The batches of some steps, before their rows are fetched.
 
   Attributes:
-    rows: int32 `[steps, B]`; a batch that is not full is filled up with its first row.
-    factors: float32 `[steps, B]`, of each row's weights: 0 for what fills up, else what makes the mean weight of
-      the batch 1. Keras' mean over the batch is then the weighted mean over its real rows.
+    rows: int32 `[steps, B]`; a batch that is not full is padded with its first row.
+    factors: float32 `[steps, B]`, factor of each row's weights: 0 for padding, else such that the mean weight of
+      the batch is 1. Keras' mean over the batch is then the weighted mean over its real rows.
     lengths: int32 `[steps]`, S.
     dropout_seeds: int32 `[steps, B, 2]`, or None.
   """
@@ -176,7 +176,7 @@ class Plan:
 
   @classmethod
   def of(cls, batches: Sequence[np.ndarray], flat: FlatFeatures, batching: Batching) -> "Plan":
-    """The plan of batches of row numbers, each with at most B."""
+    """Makes the plan from batches of at most B row numbers."""
     size = batching.batch_size
     rows = np.stack([np.concatenate([each, np.repeat(each[:1], size - len(each))]) for each in batches])
     real = np.arange(size) < np.array([[len(each)] for each in batches])
@@ -188,7 +188,7 @@ class Plan:
     return cls(rows.astype(np.int32), factors, lengths.astype(np.int32))
 
   def of_host(self, shard: HostShard) -> dict[str, np.ndarray]:
-    """The per-replica batches of one host, those of a step one after another; `[steps replicas, B / replicas]`."""
+    """The per-replica batches of one host, step by step; `[steps replicas, B / replicas]`."""
     steps, size = self.rows.shape
     mine = slice(shard.host * shard.replicas_per_host, (shard.host + 1) * shard.replicas_per_host)
     names = ("rows", "factors", "dropout_seeds")

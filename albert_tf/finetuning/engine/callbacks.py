@@ -1,4 +1,4 @@
-"""The Keras callback of a fine-tuning: evaluation, the best weights, the state of a stopped training, and reports."""
+"""The Keras callback of fine-tuning: evaluation, best weights, state of a stopped training, and reports."""
 
 from collections.abc import Callable, Mapping
 import math
@@ -26,31 +26,31 @@ from albert_tf.training.metrics_log import MetricsLog, read_metrics
 class TrainingProgress(keras.callbacks.Callback):
   """Evaluates after each of Keras' epochs, keeps the best weights, and lets a stopped training continue.
 
-  The state is written before an evaluation, and after the update in which a signal came. An evaluation writes its line
-  of metrics.jsonl and, if it is the best, the weights. Each is written whole or not at all. The metrics join Keras'
-  logs as `val_<metric>`.
+  The state is written before an evaluation, and after an update with a signal to stop. An evaluation writes its line
+  of metrics.jsonl and, if it is the best, the weights. All files are written atomically. Keras' logs get the metrics
+  as `val_<metric>`.
 
   Args:
-    model: compiled; it gets the state that was saved last, if there is one.
-    directory: the run's.
-    evaluate: returns the model's present outputs for the evaluation data, and their metrics.
-    metric: chooses the best weights; higher is better.
+    model: the compiled model; the newest saved state, if any, is restored to it.
+    directory: the run directory.
+    evaluate: returns the model's outputs for the evaluation data, and their metrics.
+    metric: name of the metric that chooses the best weights; higher is better.
     num_steps: updates of the run.
-    interval: updates from evaluation to evaluation: one of Keras' epochs, of which a stopped process made a part.
-    batch_size, schedule: of an update, and of its learning rate, for the reports.
-    writes: whether this process writes in the directory, or another worker does.
+    interval: updates between two evaluations, which is one epoch of Keras.
+    batch_size, schedule: batch size and learning rate schedule, for the reports.
+    writes: whether this process writes in the directory; of several workers one does.
     may_write: raises if another process has taken the directory.
-    stop: asked after every update, on all workers.
+    stop: function that is called after every update, on all workers, and returns whether to stop.
 
   Attributes:
     step: updates made.
     stopped: whether a signal ended the training; the next process continues it.
     history: step → metrics, of each evaluation.
-    seconds: of training, over all its processes.
-    best_outputs: of the best weights; None also where an earlier process has found them.
+    seconds: time of training, over all processes of the run.
+    best_outputs: outputs of the best weights; None if an earlier process has found the weights.
 
   Raises:
-    UserError: the state is damaged, of another model, or not what other workers see.
+    UserError: the state is damaged, of another model, or different on other workers.
   """
 
   def __init__(
@@ -120,7 +120,7 @@ class TrainingProgress(keras.callbacks.Callback):
 
   @property
   def best_step(self) -> int:
-    """The first evaluation with the best value; 0 before any."""
+    """The step of the first evaluation with the best value; 0 if there is none."""
 
     def value(step: int) -> float:
       found = self.history[step][self._metric]
@@ -174,7 +174,7 @@ class TrainingProgress(keras.callbacks.Callback):
       self._log.flush()
 
   def _score(self) -> dict[str, float]:
-    """Evaluates, reports it, and keeps the weights if they are the best."""
+    """Evaluates, reports the metrics, and keeps the weights if they are the best."""
     outputs, metrics = self._evaluate()
     self.history[self.step] = metrics
     self.seconds = time.monotonic() - self._began

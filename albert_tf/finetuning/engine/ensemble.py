@@ -1,4 +1,4 @@
-"""Ensembles of runs: members are chosen on the evaluation data, by the outputs stored in each run directory."""
+"""Ensembles of runs, chosen on the evaluation data by the outputs that are stored in run directories."""
 
 from collections.abc import Callable, Mapping, Sequence
 import os
@@ -16,10 +16,10 @@ from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
 
 
 def run_directories(names: Sequence[str]) -> list[str]:
-  """The directories of single runs, sorted; of a run with several seeds those of its seeds.
+  """The sorted directories of single runs; a run with several seeds has one for each seed.
 
   Raises:
-    UserError: they are fewer than two.
+    UserError: there are fewer than two.
   """
   found: set[str] = set()
   for name in map(files.abspath, names):
@@ -35,14 +35,14 @@ def run_directories(names: Sequence[str]) -> list[str]:
 def greedy(
   candidates: Sequence[Outputs], score: Callable[[Sequence[Outputs]], float]
 ) -> tuple[dict[int, float], list[float]]:
-  """Starts with the best candidate, and adds the one that helps most until none helps: never worse than the best one.
+  """Forward selection: starts with the best candidate, and adds the best other one while the score rises.
 
   Args:
-    candidates: outputs for the data that choose; of equal ones the first is taken.
-    score: of an ensemble of some of them; higher is better.
+    candidates: outputs for the evaluation data; of equal scores the first is taken.
+    score: returns the score of an ensemble of some candidates; higher is better.
 
   Returns:
-    The numbers of the chosen ones, in order, with the score after each; and the score of each candidate alone.
+    The indices of the chosen candidates in order, with the score after each; and the score of each candidate.
   """
   chosen: dict[int, float] = {}
   alone: list[float] = []
@@ -60,15 +60,15 @@ def greedy(
 def combine(
   task: FineTuningTask, directories: Sequence[str], *, output_dir: str, predict: bool = False
 ) -> dict[str, Any]:
-  """Makes an ensemble's directory: results.json with its members, its predictions. No model is run.
+  """Writes an ensemble's directory: results.json with the members, and predictions. No model is run.
 
-  The members are chosen on the evaluation data, greedily; without such data all runs are members.
+  The members are chosen on the evaluation data by `greedy`; without evaluation data all runs are members.
 
   Args:
-    task: on the data.
-    directories: of `run_directories`: fine-tuned for this task, from any weights, of any size.
-    output_dir: new, empty, or the same ensemble's.
-    predict: whether the test data are predicted too.
+    task: the task with its data.
+    directories: see `run_directories`; runs of this task, with models of any size.
+    output_dir: a new or empty directory, or that of the same ensemble.
+    predict: whether to predict the test data too.
 
   Returns:
     The content of results.json.

@@ -43,29 +43,29 @@ def fine_tune(
   callbacks: Sequence[Any] = (),
   strategy: tf.distribute.Strategy | None = None,
 ) -> dict[str, Any]:
-  """Trains (`do_train`), evaluates (`do_eval`), predicts (`do_predict`) and leaves a fine-tuned run directory.
+  """Trains (`do_train`), evaluates (`do_eval`) and predicts (`do_predict`), and writes a fine-tuned run directory.
 
-  A run that finished before is not trained again. SIGTERM and Control-C save the updates that were made; a killed run
-  continues from its last evaluation. Both end with the weights of a run that was never stopped. Without `do_train` the
-  weights are those of `output_dir`, or, if that is new, the fine-tuned ones of `start`.
-  With several seeds there is a run directory for each, `seed_N/`; results.json sums them up and names the best one.
-  `from_pretrained` of the model's class takes `output_dir`: the best weights of the best seed.
+  A finished run is not trained again. SIGTERM and Control-C save the state; a killed run continues from its last
+  evaluation. Continued runs get the weights of a run without interruption. Without `do_train` the weights are those of
+  `output_dir` or, if it is new, the fine-tuned ones of `start`.
+  With several seeds each has a run directory, `seed_N/`; results.json summarises them and names the best one.
+  `from_pretrained` of the model's class loads the best weights of the best seed from `output_dir`.
 
   Args:
-    task: the task on its data, made with `start.tokenizer`.
-    settings: of the training.
-    start: configuration, tokenizer and weights, of `initialize.read_start`.
-    output_dir: the run directory; new, empty, or the same run's. See `run_directory`.
+    task: the task with its data, made with `start.tokenizer`.
+    settings: the settings of the training.
+    start: configuration, tokenizer and weights; see `initialize.read_start`.
+    output_dir: the run directory, new, empty, or of the same run; see `run_directory`.
     flags_text: the command's resolved flags, written to flags.txt.
-    callbacks: Keras callbacks in addition to the engine's; one of Keras' epochs lasts from evaluation to evaluation.
-    strategy: instead of the one that `settings.distribution` says.
+    callbacks: additional Keras callbacks; an epoch of Keras lasts from evaluation to evaluation.
+    strategy: a strategy to use; None: that of `settings.distribution`.
 
   Returns:
     The content of `results.json`.
 
   Raises:
     StoppedError: a signal ended the training, and the state is saved.
-    UserError: the weights do not fit, or the directory holds something else or is held by another process.
+    UserError: the weights do not fit, or the directory contains something else or is used by another process.
   """
   strategy = strategy or make_strategy(settings.distribution)
   start = dataclasses.replace(start, config=start.config.at_depth(settings.num_hidden_layers))
@@ -115,7 +115,7 @@ def fine_tune(
 
 
 def answered_splits(task: FineTuningTask, *, evaluates: bool, predicts: bool) -> list[str]:
-  """The splits that are to be answered: "eval", "eval_…", "test", "test_…"; without test data prediction evaluates."""
+  """The splits to evaluate ("eval", "eval_…") and to predict ("test", "test_…"; without test data the former)."""
   tests = [name for name in task.splits if name.startswith("test")] if predicts else []
   others = [name for name in task.splits if name.startswith("eval_")]
   return [*["eval", *others] * (evaluates or not tests), *tests]
@@ -180,8 +180,7 @@ class _FineTuning:
       load_weights(model, dict(start.checkpoint.variables), allow_unused=".", source=start.source)
     else:
       raise UserError(
-        f"Without --do_train the weights must be there. Received: {directory} without {run_directory.BEST}. Train "
-        "first."
+        f"Without --do_train there must be weights. Received: {directory} without {run_directory.BEST}. Train first."
       )
     for name in self.splits:
       if name != "train" and name not in outputs:
@@ -275,7 +274,7 @@ class _FineTuning:
 def metrics_of(
   task: FineTuningTask, outputs: Mapping[str, Outputs], scored: Sequence[str]
 ) -> dict[str, float]:
-  """The metrics of "eval" under their names, those of other splits behind the split's."""
+  """The metrics of "eval" under their names, those of other splits with the split's name before them."""
   metrics: dict[str, float] = {}
   for name in scored:
     prefix = "" if name == "eval" else f"{name.removeprefix('eval_')}_"
@@ -289,7 +288,7 @@ def metrics_of(
 def build_model(
   task: FineTuningTask, settings: FineTuneSettings, *, start: Start, strategy: tf.distribute.Strategy
 ) -> Any:
-  """The task's model on the strategy, with random weights that `keras.utils.set_random_seed` decides."""
+  """Makes the task's model under the strategy, with random weights by `keras.utils.set_random_seed`."""
   config = start.config
   if settings.dropout is not None:
     config = config.replace(
@@ -313,7 +312,7 @@ def build_model(
 def compile_model(
   model: Any, task: FineTuningTask, settings: FineTuneSettings, schedule: WarmupPolynomialDecay
 ) -> None:
-  """The task's loss, and AdamW or LAMB with clipping, join the model."""
+  """Compiles the model with the task's loss, and AdamW or LAMB with clipping."""
   optimizer = {"adamw": AdamW, "lamb": Lamb}[settings.optimizer]
   with model.distribute_strategy.scope():
     model.compile(
@@ -342,7 +341,7 @@ def make_schedule(settings: FineTuneSettings, *, num_steps: int) -> WarmupPolyno
 def make_batching(
   task: FineTuningTask, settings: FineTuneSettings, batch_size: int, strategy: tf.distribute.Strategy
 ) -> batches.Batching:
-  """Lengths as `settings.bucket_multiple` says; on a TPU one static length unless it says otherwise."""
+  """Batches by `settings.bucket_multiple`; by default one static length on a TPU."""
   multiple = settings.bucket_multiple
   return batches.Batching(
     batch_size=batch_size,

@@ -1,4 +1,4 @@
-"""The outputs of a model for every row of a split, in order, on all replicas."""
+"""Computes the outputs of a model for every row of a split, in order, on all replicas."""
 
 import dataclasses
 from typing import Any
@@ -14,13 +14,13 @@ from albert_tf.training.distribution import host_shard
 
 
 class Predictor:
-  """Runs a model over splits; rows of similar length share a batch, every row is computed once.
+  """Runs a model on splits; rows of similar length share a batch.
 
   Args:
-    model: returns an array or a mapping of arrays, each `[B, …]`.
-    strategy: where it was built. Each worker of several computes everything for itself.
-    batching: of evaluation; the batch size is split over this worker's replicas.
-    verbose: whether long splits show a bar.
+    model: the model; it returns an array or a mapping of arrays, each `[B, …]`.
+    strategy: the model's strategy. Each worker computes all rows.
+    batching: sizes for evaluation; the batch size is divided over this worker's replicas.
+    verbose: whether long splits show a progress bar.
   """
 
   def __init__(
@@ -40,7 +40,7 @@ class Predictor:
     self._step = tf.function(step, autograph=False, reduce_retracing=True)
 
   def __call__(self, features: FeatureSet, *, name: str = "evaluating") -> Outputs:
-    """Output name → one array a row; see `task.Outputs`."""
+    """Returns output name → an array for each row; see `task.Outputs`."""
     if id(features) not in self._splits:
       self._splits[id(features)] = (features, *self._batches(features))
     _, parts, batches = self._splits[id(features)]

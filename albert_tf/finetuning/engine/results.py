@@ -15,7 +15,7 @@ def head(task: FineTuningTask, source: str) -> dict[str, Any]:
 
 
 def summarize(runs: Mapping[int, Mapping[str, Any]], *, best_metric: str) -> dict[str, Any]:
-  """Seed → results as one: the metrics and directory of the run with the best metric, median and spread of all."""
+  """Summarises seed → results: metrics and directory of the best run, median and spread of all."""
   best_seed = max(runs, key=lambda seed: runs[seed].get(best_metric, -math.inf))
   best = runs[best_seed]
   of_all = [scores(of_seed) for of_seed in runs.values()]
@@ -37,12 +37,12 @@ def summarize(runs: Mapping[int, Mapping[str, Any]], *, best_metric: str) -> dic
 
 
 def shown(name: str, value: float) -> str:
-  """A metric for people: counts are whole."""
+  """A metric as text; counts have no decimals."""
   return f"{value:.0f}" if name.endswith("total") else f"{value:.4f}"
 
 
 def scores(results: Mapping[str, Any]) -> dict[str, float]:
-  """The metrics among results."""
+  """The entries of results that are metrics."""
   return {
     name: value
     for name, value in results.items()

@@ -1,13 +1,13 @@
-"""The directory of a fine-tuned run: its identity, and the files that make it self-contained.
+"""The directory of a fine-tuned run: its identity and files.
 
     run.json            identity, paths, settings and versions
     task.json, albert_config.json, spm.model …, flags.txt
     checkpoints/best    the best weights; checkpoints/training: the state of a training that was killed
     metrics.jsonl
-    results.json        metrics; written last: a directory that has it is finished
+    results.json        metrics; written last, when the run is finished
     predictions_….tsv, saved_model/1
 
-With several seeds each run is in `seed_N/`, and results.json has median and spread, and names the best run.
+With several seeds each run is in `seed_N/`; results.json has median and spread, and names the best run.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ def check(
 ) -> None:
   """Checks that the directory is new, empty or of this task, and that the weights fit the task; writes nothing.
 
-  `output_dir` is the same, or where this and other seeds are.
+  `output_dir` is this directory, or the one with the directories of all seeds.
 
   Raises:
     UserError: a check fails.
@@ -73,9 +73,9 @@ def check(
 
 
 def check_task(directory: str, now: TaskSpec) -> None:
-  """Raises a `UserError` where the directory is of a run of another task.
+  """Raises `UserError` if the directory is of a run of another task.
 
-  A table of one's own ("custom") may hold what a model of GLUE or RACE has learned, and the other way round.
+  A model of GLUE or RACE may be used for a table of one's own ("custom"), and the reverse.
   """
   before = TaskSpec.find(directory)
   if before is None:
@@ -91,7 +91,7 @@ def check_task(directory: str, now: TaskSpec) -> None:
 
 
 def best_weights(directory: str) -> str | None:
-  """The bundle of the best weights; None where there are none."""
+  """The bundle of the best weights; None if there are none."""
   return latest_bundle(os.path.join(directory, BEST))
 
 

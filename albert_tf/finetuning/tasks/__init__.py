@@ -1,1 +1,1 @@
-"""Fine-tuning tasks: readers, features, scores and outputs, one file a kind."""
+"""Fine-tuning tasks: reading, features, metrics and predictions of each kind."""

@@ -1,6 +1,6 @@
 """The interface of a fine-tuning task: examples as rows, a loss, metrics and predictions.
 
-`docs/architecture.md` says what belongs to a new kind of task.
+`docs/architecture.md` describes how to add a kind of task.
 """
 
 import abc
@@ -31,13 +31,13 @@ class FeatureSet:
   """The examples of one split, ready to be batched.
 
   Attributes:
-    rows: one mapping an example: int32 arrays whose LAST axis is its own length s (`input_ids`, `input_mask`,
+    rows: a mapping for each example: int32 arrays whose LAST axis is its length s (`input_ids`, `input_mask`,
       `segment_ids`; multiple choice `[C, s]`), and scalars (`start_positions`).
-    labels: what the loss compares with: an array `[n, …]`, a list of n arrays `[s]` (tags), or, for a model
-      with named outputs, a mapping output name → one of these. None where there are none.
-    pad_values: name → what a row is filled up with, 0 unless said; "labels" for tags.
-    weights: of each example `[n]` or of each token, n arrays `[s]`; None: 1. A batch's loss is the weighted
-      mean over the whole of it, all replicas together.
+    labels: labels for the loss: an array `[n, …]`, a list of n arrays `[s]` (tags), or, for a model with named
+      outputs, a mapping of output names to one of these. None: no labels.
+    pad_values: name → padding value of a row, by default 0; "labels" for tags.
+    weights: a weight for each example `[n]` or token, n arrays `[s]`; None: 1. A batch's loss is the weighted mean
+      over all replicas.
   """
 
   rows: Sequence[Mapping[str, np.ndarray]]
@@ -54,7 +54,7 @@ class FeatureSet:
     return np.array([np.shape(row["input_ids"])[-1] for row in self.rows], np.int64)
 
   def fingerprint(self) -> str:
-    """A hash of everything that training or evaluation on these examples depends on."""
+    """A hash of all data that training or evaluation uses."""
     named = self.labels if isinstance(self.labels, Mapping) else {"labels": self.labels}
     columns = [(name, c) for name, c in {**named, "weights": self.weights}.items() if c is not None]
     rows = (pair for row in self.rows for pair in row.items())
@@ -71,20 +71,20 @@ def fingerprint(arrays: Iterable[tuple[str, np.ndarray]]) -> str:
 
 
 class FineTuningTask(abc.ABC):
-  """A task on its data, as `fit.fine_tune` needs it.
+  """Base class of tasks with their data, for `fit.fine_tune`.
 
   A run trains on "train", evaluates "eval" (which chooses the best weights) and every "eval_…", and predicts "test" and
-  every "test_…"; test splits with labels are scored as well. What it answers it leaves with `write_predictions` in its
-  directory (`run_directory`), from where `stored` and `ensemble` make one answer of many runs.
+  every "test_…"; test splits with labels are also evaluated. `write_predictions` stores the outputs in the run
+  directory; `stored` and `ensemble` combine those of several runs.
 
   Attributes:
-    spec: what is saved as `task.json`; decides the model (`models.make_model`). The engine saves
-      `spec.settled(metrics)`.
-    best_metric: the key of `evaluate`'s result by which the best checkpoint is chosen; higher is better.
-    head_options: of the head, except the number of labels and dropout, which the engine sets.
-    training_options: what else the weights depend on; a run's identity has it.
-    loss_weights: of Keras' `compile`.
-    splits: name → the examples; those not needed may be absent.
+    spec: the description of the task, which decides the model. The engine saves `spec.settled(metrics)` as
+      `task.json`.
+    best_metric: name of the metric that chooses the best checkpoint; higher is better.
+    head_options: arguments of the head, except number of labels and dropout, which the engine sets.
+    training_options: further values on which the weights depend, for the run's identity.
+    loss_weights: argument of Keras' `compile`.
+    splits: name → examples; splits that are not needed may be absent.
   """
 
   spec: TaskSpec
@@ -96,10 +96,10 @@ class FineTuningTask(abc.ABC):
 
   @abc.abstractmethod
   def features(self, split: str) -> FeatureSet:
-    """The examples of a split, with labels where it is scored."""
+    """The features of a split, with labels if it is evaluated."""
 
   def split(self, name: str) -> Any:
-    """The examples of a split; a `UserError` where there are none."""
+    """The examples of a split; raises `UserError` if there are none."""
     if not self.splits.get(name):
       raise UserError(f"{self.spec.name} needs {name} data here. Received: none. Name its file or folder.")
     return self.splits[name]
@@ -110,17 +110,17 @@ class FineTuningTask(abc.ABC):
 
   @abc.abstractmethod
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """The task's metrics of the model's outputs for every row of a split, in order."""
+    """The task's metrics of the model's outputs for all rows of a split, in order."""
 
   @abc.abstractmethod
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
     """Writes predictions of a split into an existing directory."""
 
   def stored(self, directory: str, split: str) -> Outputs:
-    """The outputs for a split that a run left in its directory with its predictions, for `ensemble`.
+    """The outputs for a split that `write_predictions` stored in a directory.
 
     Raises:
-      UserError: it left none, or for other examples.
+      UserError: there are none, or they are for other examples.
     """
     raise UserError(f"{self.spec.kind} has no --ensemble_of. Received: it.")
 
@@ -130,6 +130,6 @@ class FineTuningTask(abc.ABC):
 
 
 def write_tsv(path: str, rows: Iterable[Sequence[str]]) -> None:
-  """Writes rows of cells, the header first; a cell's tabs and line ends become spaces."""
+  """Writes a header and rows of cells, in which tabs and line ends become spaces."""
   with files.atomic_writer(path, "w") as stream:
     stream.writelines("\t".join(re.sub(r"[\t\r\n]", " ", cell) for cell in cells) + "\n" for cells in rows)

@@ -1,4 +1,4 @@
-"""Multiple choice questions from files: RACE in both of its layouts, and a user's tables."""
+"""Reads multiple choice questions: RACE in both of its layouts, and tables."""
 
 from collections.abc import Iterator, Sequence
 import os
@@ -15,7 +15,7 @@ _RACE_LINES = "all.txt"
 
 
 class ChoiceExample(NamedTuple):
-  """One question. Where there is no "_" in it for the choice, the choice follows."""
+  """One question. A choice replaces "_" in it, or follows it."""
 
   id: str  # Names it in predictions.
   context: str  # The passage; empty where the data has none.
@@ -29,18 +29,18 @@ class ChoiceExample(NamedTuple):
 
 
 def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> list[ChoiceExample]:
-  """The questions of one split in the order of the files' names, each with its level as group.
+  """Reads the questions of one split in the order of the files' names, each with its level as group.
 
-  The files of `{train,dev,test}/{middle,high}/` hold one JSON object a line: a passage each, as the data set is
-  distributed, or all of them, as the original ALBERT's `all.txt`, which then alone counts.
+  The files of `{train,dev,test}/{middle,high}/` have a JSON object in each line, which is a passage. The data set has
+  one file for each passage. The original ALBERT has one file `all.txt`; if it is there, only it is read.
 
   Args:
-    data_dir: the folder `RACE`, or the one that holds it.
+    data_dir: the folder `RACE`, or the folder that contains it.
     split: train, dev or test.
     levels: middle, high or both.
 
   Raises:
-    UserError: no files, or a passage that is not RACE's.
+    UserError: there are no files, or a passage does not have RACE's format.
 
   Reference: Lai et al. 2017, arXiv 1704.04683.
   """
@@ -94,7 +94,7 @@ class ChoiceColumns(Settings):
 
 
 def choice_examples(table: Table, columns: ChoiceColumns, *, labelled: bool = True) -> list[ChoiceExample]:
-  """The questions of a table; without `labelled` they need no labels.
+  """The questions of a table; with `labelled` each needs a label.
 
   Raises:
     UserError: a column is missing, or a choice is empty.

@@ -1,4 +1,4 @@
-"""Tagged sentences from files: columns as in the CoNLL tasks, CoNLL-U, JSON lines and Parquet."""
+"""Reads tagged sentences: columns as in the CoNLL tasks, CoNLL-U, JSON lines and Parquet."""
 
 from collections.abc import Iterator
 import re
@@ -17,9 +17,9 @@ class TaggedSentence(NamedTuple):
   """The words of a sentence and their tags.
 
   Attributes:
-    words: at least one.
-    tags: one a word; None where the file has none.
-    where: file and line of its first word, for messages.
+    words: at least one word.
+    tags: a tag for each word; None if the file has none.
+    where: file and line of the first word, for messages.
   """
 
   words: tuple[str, ...]
@@ -28,7 +28,7 @@ class TaggedSentence(NamedTuple):
 
 
 class Columns(Settings):
-  """Where words and tags are."""
+  """Columns or keys of words and tags."""
 
   token_column: int | None = setting(None, "Column of words, from 0. Default: 0, in .conllu 1.", minimum=0)
   tag_column: int | None = setting(None, "Column of tags; -1 is the last. Default: -1, in .conllu 3.")
@@ -37,14 +37,15 @@ class Columns(Settings):
 
 
 def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
-  """Reads `.jsonl` and `.parquet` as tables of lists, anything else as columns.
+  """Reads `.jsonl` and `.parquet` as tables of lists, other files as columns.
 
-  Column files: a word a line, a blank line between sentences, lines of -DOCSTART- between documents. A line that holds
-  a tab is split at tabs, so words may hold spaces; any other at spaces. In `.conllu`, comments, multi-word tokens and
-  empty nodes are left out. A file whose tag column does not exist, is the words' own or holds only "_" has no tags.
+  Column files have a word in each line, a blank line between sentences, and lines of -DOCSTART- between documents. A
+  line with a tab is split at tabs, so words may contain spaces; other lines at spaces. In `.conllu`, comments,
+  multi-word tokens and empty nodes are left out. A file has no tags if its tag column is missing, contains only "_"
+  or is the column of the words.
 
   Raises:
-    UserError: no sentence, a key that is not there, or only some words with a tag; with the line.
+    UserError: there is no sentence, a key is missing, or only some words have tags.
   """
   is_table = path.endswith((".jsonl", ".json", ".parquet"))  # `read_table` refuses .json.
   sentences = list((_from_table if is_table else _from_columns)(path, columns))
@@ -90,6 +91,6 @@ def _from_columns(path: str, columns: Columns) -> Iterator[TaggedSentence]:
 
 
 def _cells(line: str) -> list[str]:
-  """Not `split()`: a word may hold a no-break space."""
+  """The cells of a line; a word may contain a no-break space, so `split()` is not used."""
   line = line.strip(" \t")
   return re.split("\t" if "\t" in line else " +", line) if line else []

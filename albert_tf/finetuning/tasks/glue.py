@@ -1,4 +1,4 @@
-"""GLUE: the columns of each task's files, its metrics, and the files that GLUE's site takes."""
+"""GLUE: columns of each task's files, metrics, and files for GLUE's site."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -69,10 +69,10 @@ TASKS: Mapping[str, GlueTask] = {task.name: task for task in _ALL_TASKS}
 
 
 def read_splits(task: GlueTask, data_dir: str) -> dict[str, list[TextExample]]:
-  """Every split with a file in the task's folder, or in the one that holds GLUE's folders.
+  """Reads every split with a file in `data_dir` or in its folder of the task.
 
   Raises:
-    UserError: no file is there, or one cannot be read as this task's.
+    UserError: there is no file, or one has another format.
   """
   folders = (data_dir, os.path.join(data_dir, task.folder), os.path.dirname(data_dir.rstrip("/")))
   found = {}
@@ -91,10 +91,10 @@ def read_splits(task: GlueTask, data_dir: str) -> dict[str, list[TextExample]]:
 
 
 def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
-  """One of GLUE's TSVs: tabs between columns, no quoting; a header or none as the task has it.
+  """Reads a TSV file of GLUE, which has no quoting, and a header only for some tasks.
 
   Raises:
-    UserError: a column is missing, or there is no row.
+    UserError: a column is missing, or there are no rows.
   """
   rows = [line.split("\t") for line in read_lines(path) if line.strip()]
   test = split.startswith("test")
@@ -126,13 +126,13 @@ class GlueTextTask(TextTask):
   """A task of GLUE.
 
   Args:
-    name: such as "mrpc"; see `TASKS`.
-    data_dir: the task's own folder, or the one that holds GLUE's folders.
-    tokenizer: of the weights.
-    max_seq_length: S; the paper has 512, 128 is enough for all of GLUE but RTE and QNLI.
+    name: name of the task, such as "mrpc"; see `TASKS`.
+    data_dir: the task's folder, or the folder that contains it.
+    tokenizer: tokenizer of the weights.
+    max_seq_length: S; 512 in the paper. 128 is enough for all tasks except RTE and QNLI.
 
   Raises:
-    UserError: unknown task, missing files or columns.
+    UserError: the task is unknown, or files or columns are missing.
 
   Reference: Wang et al. 2019, arXiv 1804.07461.
   """
@@ -154,7 +154,7 @@ class GlueTextTask(TextTask):
     super().__init__(spec, splits, tokenizer=tokenizer, metric_names=self.glue.metrics)
 
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
-    """Also GLUE's own `submission/<name>.tsv` for test splits."""
+    """Also writes `submission/<name>.tsv` for GLUE's site, for test splits."""
     super().write_predictions(outputs, split, directory)
     if not split.startswith("test"):
       return

@@ -1,4 +1,4 @@
-"""Multiple choice as a fine-tuning task: questions and choices packed as the original packs RACE."""
+"""Multiple choice as a fine-tuning task, with rows as in the original's RACE."""
 
 from collections.abc import Mapping, Sequence
 import string
@@ -16,21 +16,21 @@ _QUESTIONS_AT_ONCE = 256
 
 
 class MultipleChoiceTask(ScoresTask):
-  """Multiple choice; the score is the share of questions answered right.
+  """Multiple choice; the metric is the share of right answers.
 
-  A row a choice: `[CLS] context [SEP] question and choice [SEP]`. Question and choice keep their LAST
-  `max_qa_length` tokens, the context is cut at its end to fit.
+  Each choice has a row: `[CLS] context [SEP] question and choice [SEP]`. Question and choice keep their LAST
+  `max_qa_length` tokens; the context is cut at its end.
 
   Args:
-    splits: "train", "eval", "test" → questions; those that are not needed may be absent.
-    tokenizer: of the pretrained model.
+    splits: "train", "eval", "test" → questions; splits that are not needed may be absent.
+    tokenizer: tokenizer of the pretrained model.
     max_seq_length: S.
-    max_qa_length: most tokens of question and choice.
-    name: for people and file names.
-    choice_names: how labels name the choices, in order; at least as many.
+    max_qa_length: largest number of tokens of question and choice.
+    name: name in messages and file names.
+    choice_names: labels of the choices, in order.
 
   Raises:
-    UserError: questions differ in their number of choices.
+    UserError: questions have different numbers of choices.
 
   Reference: the original's `race_utils`.
   """
@@ -61,7 +61,7 @@ class MultipleChoiceTask(ScoresTask):
     self._tokenizer = tokenizer
 
   def rows(self, examples: Sequence[ChoiceExample]) -> PackedRows:
-    """`[C, S]` of each question."""
+    """Rows `[C, S]` of each question."""
     return tokenized(
       self._tokenizer,
       "choices",
@@ -75,7 +75,7 @@ class MultipleChoiceTask(ScoresTask):
   def metrics(
     self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[ChoiceExample]
   ) -> dict[str, float]:
-    """`accuracy`, and `accuracy_GROUP` of each group, as RACE's "middle" and "high"."""
+    """`accuracy`, and `accuracy_GROUP` of each group, such as "middle" and "high" of RACE."""
     right = predictions == labels
     groups = np.array([example.group for example in examples])
     names = sorted(set(groups) - {""})

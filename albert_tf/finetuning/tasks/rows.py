@@ -1,4 +1,4 @@
-"""Examples as packed rows of ids; everything else about a row follows from three numbers."""
+"""Examples as packed rows of ids, from which the other inputs are computed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
@@ -17,16 +17,16 @@ _Example = TypeVar("_Example")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PackedRows(Sequence[Mapping[str, np.ndarray]]):
-  """`[CLS] first [SEP] second [SEP]` of n examples, put together when asked for: RACE's would take 2 GB.
+  """Rows `[CLS] first [SEP] second [SEP]` of n examples, made on access; all rows of RACE would take 2 GB.
 
-  Items: int32 `input_ids`, `input_mask`, `segment_ids` `[…, s]`, `p_mask` and `more`.
+  An item has int32 `input_ids`, `input_mask` and `segment_ids` `[…, s]`, `p_mask` and `more`.
 
   Attributes:
-    ids: of each example `[…, s]`, padded where its rows have different lengths, such as a question's choices.
-    lengths: of each example `[…]`: without padding.
-    second: of each example `[…]`: where its second segment begins.
-    p_mask: adds "p_mask", 1 where no answer can be: outside of the second segment and [CLS].
-    more: further scalars of each example, by name, `[n]`.
+    ids: ids of each example `[…, s]`, padded if its rows (such as choices) have different lengths.
+    lengths: lengths of each example's rows `[…]`, without padding.
+    second: positions `[…]` of the first token of the second segment, for each example.
+    p_mask: whether to add "p_mask": 0 at [CLS] and in the second segment, where answers can be, else 1.
+    more: name → additional scalars of each example, `[n]`.
   """
 
   ids: Sequence[np.ndarray]
@@ -37,7 +37,7 @@ class PackedRows(Sequence[Mapping[str, np.ndarray]]):
 
   @classmethod
   def of(cls, batches: Iterable[Mapping[str, Any]], **options: Any) -> "PackedRows":
-    """The rows of batches of `input_ids`, `input_mask` and `segment_ids` `[b, …, S]`, without their padding."""
+    """Makes rows without padding from batches of `input_ids`, `input_mask` and `segment_ids` `[b, …, S]`."""
     ids: list[np.ndarray] = []
     lengths: list[Any] = []
     second: list[Any] = []
@@ -51,7 +51,7 @@ class PackedRows(Sequence[Mapping[str, np.ndarray]]):
     return cls(ids, lengths, second, **options)
 
   def take(self, chosen: Sequence[int] | np.ndarray, **more: np.ndarray) -> "PackedRows":
-    """The examples of these numbers, with further scalars of each."""
+    """The chosen examples, with additional scalars of each."""
     ids, lengths, second = ([column[i] for i in chosen] for column in (self.ids, self.lengths, self.second))
     return PackedRows(ids, lengths, second, self.p_mask, more)
 
@@ -72,7 +72,7 @@ class PackedRows(Sequence[Mapping[str, np.ndarray]]):
 
 
 def in_blocks(examples: Sequence[_Example], size: int, *, desc: str) -> Iterable[Sequence[_Example]]:
-  """The examples, so many at a time, with a progress bar."""
+  """Yields blocks of examples, with a progress bar."""
   blocks = [examples[begin : begin + size] for begin in range(0, len(examples), size)]
   return track(blocks, len(blocks), desc=desc, unit=f"x {size}")
 
@@ -86,14 +86,14 @@ def tokenized(
   at_once: int,
   **sizes: Any,
 ) -> PackedRows:
-  """The rows of examples, by the ops that a SavedModel has in its graph.
+  """Tokenizes examples with the ops of a SavedModel.
 
   Args:
-    tokenizer: of the weights.
+    tokenizer: tokenizer of the weights.
     kind, sizes: see `AlbertPreprocessor`.
-    examples: of the task.
-    texts: the preprocessor's inputs for an example, in order; as many for each.
-    at_once: examples that are tokenized together.
+    examples: examples of the task.
+    texts: returns the preprocessor's inputs for an example, in order.
+    at_once: number of examples to tokenize together.
   """
   with tf.device(coordinator_cpu()):  # The tables too: a slice's first host could not give them to us.
     pack = AlbertPreprocessor(tokenizer, kind=kind, **sizes).pack

@@ -1,4 +1,4 @@
-"""Shared code of tasks with one row of scores for each example: classes of texts, values, choices."""
+"""Shared code of tasks with one row of scores for each example: classes, values, choices."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ class ScoresTask(FineTuningTask):
   """A task with a model that outputs logits `[n, C]` or values `[n, 1]`.
 
   Args:
-    spec: what the model is for.
-    splits: "train", "eval", "test", "eval_…", "test_…" → examples with an `id` and, where it is known, a `label`.
-    names: of the C classes or choices, as labels name them; empty: labels are values.
+    spec: description of the task.
+    splits: "train", "eval", "test", "eval_…", "test_…" → examples with an `id` and a `label` (None if unknown).
+    names: labels of the C classes or choices; empty: labels are values.
   """
 
   def __init__(self, spec: TaskSpec, splits: Mapping[str, Sequence[Any]], *, names: Sequence[str]):
@@ -40,7 +40,7 @@ class ScoresTask(FineTuningTask):
 
   @abc.abstractmethod
   def metrics(self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[Any]) -> dict[str, float]:
-    """The task's own scores."""
+    """The task's metrics."""
 
   @functools.cache  # noqa: B019  A task is needed until the command ends.
   def features(self, split: str) -> FeatureSet:
@@ -59,7 +59,7 @@ class ScoresTask(FineTuningTask):
     """The labels of a split as class numbers or values, `[n]`.
 
     Raises:
-      UserError: one is missing, or is no class or number.
+      UserError: a label is missing, or is no class or number.
     """
     values = []
     for example in self.split(split):
@@ -74,7 +74,7 @@ class ScoresTask(FineTuningTask):
     return np.array(values)
 
   def target(self, label: Any) -> Any:
-    """The class number, or the value, of a label."""
+    """Converts a label to a class number or value."""
     return np.int32(self._places[label]) if self.names else np.float32(label)
 
   def loss(self) -> Any:
@@ -83,12 +83,12 @@ class ScoresTask(FineTuningTask):
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
   def predictions(self, outputs: Outputs) -> np.ndarray:
-    """Class numbers, or values, `[n]`."""
+    """Predicted class numbers or values, `[n]`."""
     logits = np.asarray(outputs[UNNAMED_OUTPUT])
     return logits.argmax(axis=-1) if self.names else logits[:, 0]
 
   def label_text(self, prediction: Any) -> str:
-    """How a prediction is written."""
+    """The text of a prediction."""
     return self.names[int(prediction)] if self.names else f"{float(prediction):.4f}"
 
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
@@ -102,13 +102,13 @@ class ScoresTask(FineTuningTask):
     return self.metrics(labels, predictions, self.split(split)) | {"loss": float(losses.mean())}
 
   def probabilities(self, scores: np.ndarray) -> Any:
-    """Those of the classes, `[n, C]` like the scores."""
+    """Probabilities of the classes, `[n, C]`."""
     return special.softmax(scores, axis=-1)
 
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
-    """`predictions_<split>.tsv`: id, prediction, the label where known, probability of each class.
+    """Writes `predictions_<split>.tsv`: id, prediction, label if known, probability of each class.
 
-    Also writes `scores_<split>.npz`, for `ensemble`: `scores` float32 `[n, C]`, and `examples`, their fingerprint.
+    It also writes `scores_<split>.npz`, for `ensemble`: `scores` float32 `[n, C]`, and `examples`, their fingerprint.
     """
     scores = np.asarray(outputs[UNNAMED_OUTPUT], np.float32)
     rows = [["id", "prediction", "label", *(f"probability_{name}" for name in self.names)]]
@@ -136,7 +136,7 @@ class ScoresTask(FineTuningTask):
     return {UNNAMED_OUTPUT: scores}
 
   def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
-    r"""Means of values; of classes $\log \frac{1}{M} \sum_m \mathrm{softmax}(s_m)$, which are scores again."""
+    r"""Combines scores: means of values; for classes $\log \frac{1}{M} \sum_m \mathrm{softmax}(s_m)$."""
     scores = np.stack([np.asarray(each[UNNAMED_OUTPUT], np.float64) for each in outputs])  # [M, n, C]
     mean: Any = scores.mean(axis=0)
     if self.names:
@@ -145,7 +145,7 @@ class ScoresTask(FineTuningTask):
 
 
 def written(label: str | tuple[str, ...] | None) -> str:
-  """A label as it is, several of them as a JSON list; empty where it is not known."""
+  """A label as text, several labels as a JSON list; empty if unknown."""
   return json.dumps(label, ensure_ascii=False) if isinstance(label, tuple) else label or ""
 
 

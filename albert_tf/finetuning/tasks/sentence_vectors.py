@@ -1,4 +1,4 @@
-"""Vectors of texts as a fine-tuning task: pairs with scores, or texts that belong together."""
+"""Sentence vectors as a fine-tuning task: pairs with scores, or pairs of matching texts."""
 
 from collections.abc import Mapping, Sequence
 import functools
@@ -18,17 +18,17 @@ _AT_ONCE = 1024  # Examples.
 
 
 class SentenceTask(TextTask):
-  """Training and evaluation by scores where the examples have them, else by telling a text's own positive from others.
+  """Sentence vectors; the loss compares cosines with scores, or without scores a text's positive with others.
 
   Args:
     spec: kind "sentence_vectors".
-    splits: "train", "eval", "test", "eval_…", "test_…" → examples with a pair; labels are scores.
-    tokenizer: of the weights.
-    max_score: the score of texts that mean the same; 0 is the lowest.
-    temperature: of `InBatchNegatives`.
+    splits: "train", "eval", "test", "eval_…", "test_…" → examples with two texts; labels are scores.
+    tokenizer: tokenizer of the weights.
+    max_score: score of texts with the same meaning; 0 is the lowest.
+    temperature: see `InBatchNegatives`.
 
   Raises:
-    UserError: an empty text.
+    UserError: a text is empty.
   """
 
   def __init__(
@@ -56,13 +56,13 @@ class SentenceTask(TextTask):
     return all(example.label is not None for example in self.splits.get(split, ()))
 
   def rows(self, examples: Sequence[TextExample]) -> PackedRows:
-    """`[N, S]` of each example."""
+    """Rows `[N, S]` of each example."""
     length = self.spec.max_seq_length
     return tokenized(self._tokenizer, "sentences", examples, _texts, at_once=_AT_ONCE, max_length=length)
 
   @functools.cache  # noqa: B019  A task is needed until the command ends.
   def gold(self, split: str) -> np.ndarray:
-    """Scores from 0 to 1; without scores numbers, the same for the same positive and hard negative."""
+    """Scores from 0 to 1; without scores group numbers, equal for equal positives and hard negatives."""
     if self.is_scored(split):
       return super().gold(split)
     numbers: dict[tuple[str, ...], int] = {}
@@ -77,12 +77,12 @@ class SentenceTask(TextTask):
     return cosine_regression if self.is_scored("train") else InBatchNegatives(**self.training_options)
 
   def predictions(self, outputs: Outputs) -> np.ndarray:
-    """The cosines of text and pair, `[n]`."""
+    """Cosines of the two texts, `[n]`."""
     vectors = _unit(outputs)
     return np.einsum("nh,nh->n", vectors[:, 0], vectors[:, 1])
 
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """Correlation with the scores; else the own positive's rank in the split: the share of 1, the mean inverse."""
+    """Correlation with scores; or, of the positive's rank in the split, the share of rank 1 and the mean inverse."""
     if self.is_scored(split):
       return super().evaluate(outputs, split)
     vectors, cosines, gold, ranks = _unit(outputs), self.predictions(outputs), self.gold(split), []

@@ -31,14 +31,14 @@ _SENTENCES_AT_ONCE = 512
 
 
 class TaggingTask(FineTuningTask):
-  """Token classification; the score is the entities' F1 where tags mark entities, else the words' accuracy.
+  """Token classification; the metric is F1 of entities if tags mark entities, else accuracy of words.
 
   Args:
-    splits: "train", "eval", "test" → sentences; those that are not needed may be absent.
-    tokenizer: of the pretrained model.
+    splits: "train", "eval", "test" → sentences; splits that are not needed may be absent.
+    tokenizer: tokenizer of the pretrained model.
     max_seq_length: S.
-    name: for people and file names.
-    label_names: the tags by id, of an earlier run; empty: those of the training and evaluation sentences, the most
+    name: name in messages and file names.
+    label_names: tags by id, of a trained model; empty: those of the training and evaluation sentences, the most
       frequent first.
 
   Raises:
@@ -75,9 +75,9 @@ class TaggingTask(FineTuningTask):
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """`accuracy` of words; of entities `precision`, `recall`, `f1` and `f1_TYPE`.
+    """`accuracy` of words, and `precision`, `recall`, `f1` and `f1_TYPE` of entities.
 
-    Every word counts once; one without tokens counts with the tag it is given, "O" or the most frequent.
+    Every word counts once. A word without tokens has the tag "O" or the most frequent tag.
     """
     gold = [sentence.tags or () for sentence in self.splits[split]]
     predicted = self.predict(outputs, split)
@@ -88,7 +88,7 @@ class TaggingTask(FineTuningTask):
     return scores
 
   def predict(self, outputs: Outputs, split: str) -> list[list[str]]:
-    """A tag for every word of every sentence."""
+    """Predicts a tag for every word of every sentence."""
     names = self.spec.label_names
     without_piece = OUTSIDE if OUTSIDE in names else names[0]
     best = [np.argmax(row, axis=-1) for row in outputs[UNNAMED_OUTPUT]]
@@ -97,7 +97,7 @@ class TaggingTask(FineTuningTask):
     return [list(itertools.islice(tags, len(sentence.words))) for sentence in self.splits[split]]
 
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
-    """`predictions_SPLIT.tsv`: a word a line with its tag, where known, and the predicted one, a blank line between."""
+    """Writes `predictions_SPLIT.tsv`: in each line a word, its tag if known, and the predicted tag."""
     rows: list[Sequence[str]] = []
     for sentence, tags in zip(self.splits[split], self.predict(outputs, split), strict=True):
       rows += [*zip(sentence.words, *([sentence.tags] if sentence.tags else []), tags, strict=True), [""]]
@@ -111,20 +111,20 @@ def align(
   label_ids: Mapping[str, int],
   max_seq_length: int,
 ) -> tuple[FeatureSet, np.ndarray]:
-  """Makes the features of tagged, or of untagged, sentences by the ops that a SavedModel has in its graph.
+  """Makes the features of sentences, with or without tags, with the ops of a SavedModel.
 
-  Words are encoded one by one; the first token of a word carries its tag, the others carry none. Sentences longer than
-  a row become several; see `make_word_windows`.
+  Words are encoded one by one; only the first token of a word has a tag. Sentences longer than a row become several
+  rows; see `make_word_windows`.
 
   Args:
-    sentences: all with tags, or all without.
-    tokenizer: of the pretrained model.
+    sentences: sentences, all with tags or all without.
+    tokenizer: tokenizer of the pretrained model.
     label_ids: tag → id.
-    max_seq_length: no row is longer, [CLS] and [SEP] included.
+    max_seq_length: largest length of a row, including [CLS] and [SEP].
 
   Returns:
-    Rows, with labels and weights by token where the sentences have tags; and int32 [words of all sentences, 2]: the
-    row and the position where a word's tag is read, -1 for a word of which normalisation leaves nothing.
+    Rows, with labels and weights by token if the sentences have tags; and int32 [words of all sentences, 2]: the row
+    and position that predict each word's tag, -1 for a word that normalisation removes.
 
   Raises:
     UserError: a tag is not in `label_ids`.
@@ -179,12 +179,12 @@ def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[
 def entity_scores(
   gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], *, names: Sequence[str]
 ) -> dict[str, float]:
-  """Precision, recall and F1 of whole entities, over all types and `f1_TYPE` of each, as `conlleval` counts.
+  """Precision, recall and F1 of entities of all types, and `f1_TYPE` of each type, as in `conlleval`.
 
-  An entity is right when its type, first and last word are; `group_entities` finds them, in a SavedModel too.
+  An entity is right if its type, first and last word are. `group_entities` finds entities, as in a SavedModel.
 
   Args:
-    gold, predicted: tags of each sentence.
+    gold, predicted: the tags of each sentence.
     names: all tags, in IOB1, IOB2, IOBES or BILOU.
   """
   theirs, ours = _entities(gold, names), _entities(predicted, names)

@@ -1,4 +1,4 @@
-"""Classification and regression of texts and pairs of texts: shared by GLUE and a user's tables."""
+"""Classification and regression of texts and pairs of texts, for GLUE and tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 import functools
@@ -26,7 +26,7 @@ _MOST_CLASSES = 1000  # More different labels than this are no classes, but numb
 
 
 class TextExample(NamedTuple):
-  """A text or a pair of texts as it is in the file."""
+  """A text or a pair of texts, as in the file."""
 
   id: str  # Names it in predictions.
   text: str
@@ -41,8 +41,8 @@ class TextTask(ScoresTask):
   Args:
     spec: kind "classification" or "regression"; `MultiLabelTask` has "multi_label".
     splits: "train", "eval", "test", "eval_…", "test_…" → examples.
-    tokenizer: of the weights.
-    metric_names: keys of `METRICS`; the first decides which checkpoint is the best.
+    tokenizer: tokenizer of the weights.
+    metric_names: keys of `METRICS`; the first chooses the best checkpoint.
   """
 
   def __init__(
@@ -64,7 +64,7 @@ class TextTask(ScoresTask):
   def metrics(
     self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[TextExample]
   ) -> dict[str, float]:
-    """Those of `metric_names`; of classes `f1_CLASS` of each too."""
+    """The metrics of `metric_names`, and `f1_CLASS` of each class."""
     values = {name: float(METRICS[name](labels, predictions)) for name in self._metric_names}
     if self.names:
       classes = range(len(self.names))
@@ -74,10 +74,10 @@ class TextTask(ScoresTask):
 
 
 class MultiLabelTask(TextTask):
-  r"""Labels that do not exclude each other: $p_c = \sigma(z_c)$, and label c is given where $p_c \ge t_c$.
+  r"""Classification with any number of labels: $p_c = \sigma(z_c)$, and label c is given if $p_c \ge t_c$.
 
-  The loss is the mean of C binary cross-entropies. Thresholds of `spec` stay; else each evaluation of "eval" chooses
-  them. The average precision, which needs none, chooses the checkpoint.
+  The loss is the mean of C binary cross-entropies. Thresholds are those of `spec`; if it has none, each evaluation of
+  "eval" chooses them. The average precision, which needs no threshold, chooses the checkpoint.
   """
 
   def __init__(self, spec: TaskSpec, splits: Mapping[str, Sequence[TextExample]], *, tokenizer: Tokenizer):
@@ -86,7 +86,7 @@ class MultiLabelTask(TextTask):
     self._given = self._thresholds = spec.thresholds
 
   def target(self, label: Any) -> Any:
-    """0/1, float32 `[C]`."""
+    """The labels of an example as 0 and 1, float32 `[C]`."""
     return np.isin(range(len(self.names)), [self._places[name] for name in label]).astype(np.float32)
 
   def loss(self) -> Any:
@@ -103,7 +103,7 @@ class MultiLabelTask(TextTask):
     return written(tuple(itertools.compress(self.names, prediction)))
 
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """`average_precision` over the labels that occur, F1 and `loss`; for "eval" also the threshold of each label."""
+    """`average_precision` over labels with examples, F1 and `loss`; for "eval" also the threshold of each label."""
     gold, scores = self.gold(split), np.asarray(outputs[UNNAMED_OUTPUT], np.float64)
     p, occurs = special.expit(scores), gold.any(axis=0)
     found = {"loss": float((np.logaddexp(0, scores) - scores * gold).mean())}
@@ -115,13 +115,13 @@ class MultiLabelTask(TextTask):
     return {"average_precision": float(mean), **f1, **found}
 
   def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
-    """Means of scores; "eval" chooses their thresholds."""
+    """The mean of scores; "eval" chooses the thresholds."""
     self._given = () if "eval" in self.splits else self._given
     return {UNNAMED_OUTPUT: np.mean([each[UNNAMED_OUTPUT] for each in outputs], axis=0)}
 
 
 def best_thresholds(gold: np.ndarray, probabilities: np.ndarray) -> tuple[float, ...]:
-  """The threshold of each label with the best F1, midway between two probabilities; 0.5 where it does not occur.
+  """The threshold with the best F1 for each label, midway between two probabilities; 0.5 without examples.
 
   `gold` is 0/1, both are `[n, C]`.
   """
@@ -137,7 +137,7 @@ def best_thresholds(gold: np.ndarray, probabilities: np.ndarray) -> tuple[float,
 
 
 def text_rows(examples: Sequence[TextExample], tokenizer: Tokenizer, *, max_length: int) -> PackedRows:
-  """[CLS] a [SEP] b [SEP] of each example.
+  """Rows [CLS] a [SEP] b [SEP] of each example.
 
   The longer text is cut at its end until both fit; an empty second text makes a single segment.
   """
@@ -149,7 +149,7 @@ def text_rows(examples: Sequence[TextExample], tokenizer: Tokenizer, *, max_leng
 
 
 def _correlation(function: Callable[..., Any], labels: np.ndarray, predictions: np.ndarray) -> float:
-  """0 where one side is constant."""
+  """The correlation of two arrays; 0 if one is constant."""
   if not (np.ptp(labels) and np.ptp(predictions)):
     return 0.0
   return float(function(labels.astype(np.float64), predictions.astype(np.float64))[0])
@@ -172,10 +172,10 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def table_examples(table: Table, columns: TableColumns, *, labelled: bool) -> list[TextExample]:
-  """The rows of a table; without `labelled` they need no labels.
+  """The rows of a table as examples; with `labelled` each needs a label.
 
   Raises:
-    UserError: a column is missing, there is no row, or one lacks its text or label and is not to be left out.
+    UserError: a column or all rows are missing, or a row lacks its text or label and is not to be left out.
   """
   wanted = [*columns.texts, *(columns.labels if labelled else [])]
   wanted += [name for name in (columns.id, columns.negative) if name]
@@ -255,20 +255,20 @@ def table_task(
   max_seq_length: int = 128,
   eval_fraction: float = 0.1,
 ) -> TextTask:
-  """Classification, with one label or several to a text, or regression of a user's tables.
+  """Makes the task of a user's tables: classification with one or several labels, or regression.
 
   Args:
     tables: "train", "eval", "test" → file, "" for none. Without "eval", `eval_fraction` of the training rows are held
       out, always the same ones.
-    columns: which column is what.
-    tokenizer: of the weights.
+    columns: names of the columns.
+    tokenizer: tokenizer of the weights.
     regression: whether labels are numbers to predict.
-    label_names: the classes in order; empty: the 0/1 columns, or those of the training data, sorted.
-    thresholds: of the labels; empty: chosen on the evaluation data.
+    label_names: classes in order; empty: the columns of 0 and 1, or the sorted labels of the training data.
+    thresholds: thresholds of the labels; empty: chosen on the evaluation data.
     max_seq_length: S.
 
   Raises:
-    UserError: no such file or column, no classes, or one of several labels without a training example.
+    UserError: a file, column or class is missing, or one of several labels has no training example.
   """
   if regression and columns.multi_label:
     raise UserError("Labels are numbers or names. Received: --regression and --multi_label. Choose one.")

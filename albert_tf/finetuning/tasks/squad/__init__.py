@@ -1,1 +1,1 @@
-"""SQuAD 1.1 and 2.0: reading, alignment, windows, decoding, metrics. Only `task` imports TensorFlow."""
+"""SQuAD 1.1 and 2.0: reading, windows, answers and metrics."""

@@ -1,4 +1,4 @@
-"""From the heads' outputs to answers cut from the original text; several runs' answers as one."""
+"""Answers from the heads' outputs, as parts of the original text; answers of several runs combined."""
 
 from collections.abc import Mapping, Sequence
 import math
@@ -37,7 +37,7 @@ class Candidate(NamedTuple):
 
 
 class Decoded(NamedTuple):
-  """One question: candidates, best first and at least one; in 2.0 how unanswerable it is, else None."""
+  """Answers to one question: at least one candidate, the best first; in 2.0 the null score, else None."""
 
   candidates: list[Candidate]
   null_score: float | None
@@ -47,11 +47,11 @@ NO_CANDIDATE = Candidate("", NO_ANSWER_SCORE, NO_ANSWER_SCORE)
 
 
 def decode(features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]]) -> list[Decoded]:
-  """The n best answers of every question in order, over all its windows, by the ops that a SavedModel has in its graph.
+  """Finds the n best answers of every question in all its windows, with the ops of a SavedModel.
 
   Args:
     features: the windows given to the model.
-    outputs: of the model, by name, one row a window: `start_logits` and `end_logits` `[S]` (1.1), or those of
+    outputs: name → outputs of the model for each window: `start_logits` and `end_logits` `[S]` (1.1), or those of
       `Squad2Head` at inference.
   """
   found: list[Decoded] = []
@@ -88,7 +88,7 @@ def decode(features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]])
 
 
 def best_texts(data: SquadData, decoded: Sequence[Decoded], *, threshold: float | None) -> dict[str, str]:
-  """Question id → answer; the empty one where the null score is at least `threshold` (None: never)."""
+  """Question id → best answer, empty if the null score is at least `threshold` (None: never)."""
   return {
     question.id: ""
     if threshold is not None and (each.null_score or 0.0) >= threshold
@@ -114,7 +114,7 @@ def write_answers(
 
 
 def _n_best(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
-  """Candidates with their probability among each other."""
+  """Candidates with their probability among all candidates of the question."""
   probabilities = special.softmax([candidate.score for candidate in candidates]).tolist()
   return [
     {"text": text, "probability": probability, "start_log_prob": start, "end_log_prob": end}
@@ -123,10 +123,10 @@ def _n_best(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
 
 
 def read_answers(directory: str, data: SquadData) -> list[Decoded]:
-  """The stored answers of a run, in the order of the questions.
+  """Reads the stored answers of a run, in the order of the questions.
 
   Raises:
-    UserError: a file is missing, or answers other questions.
+    UserError: a file is missing, or is for other questions.
   """
   ids = [question.id for question in data.questions]
   names = [N_BEST_FILE, *([NULL_ODDS_FILE] if data.version == "2.0" else [])]
@@ -149,15 +149,15 @@ def read_answers(directory: str, data: SquadData) -> list[Decoded]:
 
 
 def merge_answers(models: Sequence[Sequence[Decoded]], *, n_best_size: int) -> list[Decoded]:
-  r"""The mean over models of each text's probability, and of the probability that there is no answer.
+  r"""Combines answers of models: the mean of each text's probability, and of the probability of no answer.
 
-  A model's probabilities are those of its own n best among each other, $p_m(t)$; a text that it does not list counts 0
-  there. The result's candidates are the `n_best_size` best of the union by $\bar p(t) = \frac{1}{M} \sum_m p_m(t)$,
-  equal ones by text. As scores they have $\log \bar p$ at the start and 0 at the end.
+  $p_m(t)$ is the probability of a text among the n best of model m, 0 if it is not one of them. The result has the
+  `n_best_size` texts with the greatest $\bar p(t) = \frac{1}{M} \sum_m p_m(t)$, equal ones sorted by text. Their start
+  score is $\log \bar p$, their end score 0.
 
   Args:
-    models: of each model, the questions in one order.
-    n_best_size: candidates that are kept.
+    models: the answers of each model, with the questions in the same order.
+    n_best_size: number of candidates to keep.
 
   Reference: ALBERT, section 4.9.
   """

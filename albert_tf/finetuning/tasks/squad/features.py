@@ -1,4 +1,4 @@
-"""Questions as windows over their paragraph, with the answer's place in each."""
+"""Windows of questions and paragraphs, with the positions of answers."""
 
 import dataclasses
 import functools
@@ -23,7 +23,7 @@ _ROW = 1 << 32  # More than any paragraph has characters.
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SquadFeatures:
-  """The windows of a file, and what is needed to label and read them."""
+  """The windows of a file, with the positions of tokens and answers."""
 
   data: SquadData  # With Q questions.
   settings: SquadSettings
@@ -38,8 +38,8 @@ class SquadFeatures:
 
   @functools.cached_property
   def positions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """int32 [W] each: start and end of the answer in the row, 0 and 0 where it is not wholly in the window,
-    and whether that is so."""
+    """Start and end of the answer in each row, 0 and 0 if the window does not contain all of it, and whether that
+    is so; int32 [W] each."""
     row, begin, length, text_begin = self.windows
     start, end = self.spans[row].T
     inside = (start >= begin) & (end < begin + length) & (start >= 0)
@@ -49,7 +49,7 @@ class SquadFeatures:
 
 
 def make_features(data: SquadData, *, tokenizer: AlbertTokenizer, settings: SquadSettings) -> SquadFeatures:
-  """Converts a file by the ops that a SavedModel has in its graph."""
+  """Converts a file to windows, with the ops of a SavedModel."""
   contexts = [paragraph.context for paragraph in data.paragraphs]
   # The tables too: a slice's first host could not give them to this process.
   with tf.device(coordinator_cpu()):

@@ -1,4 +1,4 @@
-"""SQuAD's exact match and F1, by the official rules of each version, and the search for 2.0's threshold."""
+"""Exact match and F1 by SQuAD's official rules, and the search for the threshold of 2.0."""
 
 import collections
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def normalize_answer(text: str) -> str:
-  """Lower-cases, then drops ASCII punctuation and the articles, and collapses white space."""
+  """Lower-cases, drops ASCII punctuation and articles, and collapses white space."""
   return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def token_f1(prediction: str, gold: str, *, version: str) -> float:
-  r"""$2pr / (p + r)$ of the two bags of words.
+  r"""F1 of two bags of words, $2pr / (p + r)$.
 
-  Where one side has no words, 2.0 asks whether both have none; 1.1 gives 0.
+  If one has no words, F1 is 0; in 2.0 it is 1 if both have none.
   """
   ours, theirs = normalize_answer(prediction).split(), normalize_answer(gold).split()
   if version == "2.0" and not (ours and theirs):
@@ -32,17 +32,17 @@ def token_f1(prediction: str, gold: str, *, version: str) -> float:
 
 
 class Scores(NamedTuple):
-  """Exact match and F1 of each question, float64 `[questions]` in 0..1: the best over its gold answers."""
+  """Exact match and F1 of each question, float64 `[questions]` in 0..1, with the best gold answer."""
 
   exact: np.ndarray
   f1: np.ndarray
 
 
 def score_answers(data: SquadData, predictions: Mapping[str, str]) -> Scores:
-  """Scores the answers; a question without one scores 0 in 1.1, and as the empty answer in 2.0.
+  """Scores the answers; a missing answer scores 0 in 1.1, and as the empty answer in 2.0.
 
   Args:
-    data: with answers.
+    data: questions with gold answers.
     predictions: question id → text.
   """
   exact, f1 = [], []
@@ -58,12 +58,12 @@ def score_answers(data: SquadData, predictions: Mapping[str, str]) -> Scores:
 
 
 def has_answer(data: SquadData) -> np.ndarray:
-  """bool `[questions]`."""
+  """Whether each question has an answer, bool `[questions]`."""
   return np.array([bool(question.answers) for question in data.questions], bool)
 
 
 def summarize(data: SquadData, scores: Scores) -> dict[str, float]:
-  """The official report, in percent: `exact`, `f1`, `total`; in 2.0 also `HasAns_…` and `NoAns_…`."""
+  """The official metrics, in percent: `exact`, `f1`, `total`; in 2.0 also `HasAns_…` and `NoAns_…`."""
   answerable = has_answer(data)
   parts = {"": np.ones_like(answerable)}
   if data.version == "2.0":
@@ -80,14 +80,14 @@ def summarize(data: SquadData, scores: Scores) -> dict[str, float]:
 def best_threshold(
   answering: np.ndarray, answerable: np.ndarray, null_scores: np.ndarray
 ) -> tuple[float, float]:
-  """The threshold that is best for these questions, and the score (percent) of abstaining from it on.
+  """The threshold of the null score that is best for these questions, and its score in percent.
 
-  It is midway between two null scores; the first best one wins, as officially.
+  It is midway between two null scores. Of equal ones it is the first, as in the official script.
 
   Args:
-    answering: `[n]` score of each question's answer (0..1) if it is given.
-    answerable: bool `[n]`; abstaining scores 1 on the others.
-    null_scores: `[n]` high = unanswerable.
+    answering: `[n]`, score (0..1) of each question's answer.
+    answerable: bool `[n]`; for other questions no answer scores 1.
+    null_scores: `[n]`, high for unanswerable questions.
   """
   order = np.argsort(null_scores, kind="stable")
   nulls = np.asarray(null_scores, np.float64)[order]

@@ -1,4 +1,4 @@
-"""SQuAD files: reading of versions 1.1 and 2.0, with or without answers."""
+"""Reads SQuAD files, versions 1.1 and 2.0, with or without answers."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,14 +8,14 @@ from albert_tf.errors import UserError
 
 
 class Answer(NamedTuple):
-  """A gold answer, and at which character the file says it begins."""
+  """A gold answer, and the character at which it begins by the file."""
 
   text: str
   start: int
 
 
 class Question(NamedTuple):
-  """One question; `paragraph` is its paragraph's index. Without answers there is none, or the file does not tell."""
+  """One question; `paragraph` is the index of its paragraph. `answers` is empty if there are none in the file."""
 
   id: str
   text: str
@@ -24,14 +24,14 @@ class Question(NamedTuple):
 
 
 class Paragraph(NamedTuple):
-  """A context, and the article (by number) it belongs to."""
+  """A context, and the number of its article."""
 
   context: str
   article: int
 
 
 class SquadData(NamedTuple):
-  """A file's paragraphs and questions, in its order; `labelled`: whether the questions have their answers."""
+  """Paragraphs and questions of a file, in order; `labelled`: whether the file has answers."""
 
   version: str  # "1.1" or "2.0", as asked for.
   paragraphs: list[Paragraph]
@@ -39,7 +39,7 @@ class SquadData(NamedTuple):
   labelled: bool
 
   def subset(self, chosen: Iterable[int]) -> "SquadData":
-    """The questions at the given places, and their paragraphs."""
+    """The questions with the given indices, and their paragraphs."""
     questions = [self.questions[index] for index in chosen]
     used = sorted({question.paragraph for question in questions})
     place = {old: new for new, old in enumerate(used)}
@@ -54,12 +54,12 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
 
   Args:
     path: the file.
-    version: "1.1" (every question has an answer in its paragraph) or "2.0" (some have none: `is_impossible`, or
-      without it an empty list of answers in a file where others have some).
-    require_answers: refuse a file without answers, as training must.
+    version: "1.1" (every question has an answer) or "2.0" (some have none: `is_impossible`, or an empty list of
+      answers in a file in which other questions have answers).
+    require_answers: whether a file without answers is an error, as for training.
 
   Raises:
-    UserError: not SQuAD's layout, ids twice, impossible questions in 1.1, or answers for some questions only.
+    UserError: wrong layout, repeated ids, impossible questions in 1.1, or answers for only some questions.
   """
   document = files.read_json(path)
   paragraphs: list[Paragraph] = []

@@ -5,14 +5,14 @@ from typing import Literal
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
-# They travel with a model.
+# A model is saved with these.
 SPEC_SIZES = ("max_seq_length", "max_query_length", "doc_stride", "max_answer_length")
 _SPECIAL_PIECES = 3  # [CLS] question [SEP] text [SEP]
 _MOST_BEAMS = 32  # Batches are padded to multiples of this: short windows have no more places.
 
 
 class SquadSettings(Settings):
-  """Sizes, in tokens, under the original's flag names."""
+  """Sizes in tokens, with the original's flag names."""
 
   max_seq_length: int = setting(384, "Tokens of a window. Default: as trained, else 384.", minimum=1)
   max_query_length: int = setting(64, "Most tokens of a question. Default: as trained, else 64.", minimum=1)

@@ -1,4 +1,4 @@
-"""SQuAD as a fine-tuning task: from files to windows, from the model's outputs to answers, scores and files."""
+"""SQuAD as a fine-tuning task: windows of files, answers from the model's outputs, metrics and predictions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,10 +26,10 @@ def build_task(
   tokenizer: AlbertTokenizer,
   default_threshold: float | None = 0.0,
 ) -> "SquadTask":
-  """Reads and converts the files: "train"; the questions that choose as "eval"; others to predict as "test".
+  """Reads and converts the files: "train"; "eval", which chooses checkpoint and threshold; other questions as "test".
 
-  `default_threshold` is 2.0's where no questions choose it, such as that of the fine-tuned run; None: that of the
-  members of an ensemble.
+  `default_threshold` is the threshold of 2.0 if no questions choose it, such as that of the fine-tuned run; None: that
+  of an ensemble's members.
   """
   data: dict[str, SquadData] = {}
   if source.train_file:
@@ -60,9 +60,9 @@ class SquadTask(FineTuningTask):
 
   Args:
     version: "1.1" or "2.0".
-    settings: sizes.
+    settings: sizes in tokens.
     splits: "train"; "eval", which chooses the checkpoint and the threshold; "test", with or without answers.
-    threshold: 2.0: no answer where the null score is at least this; None: the best one of "eval".
+    threshold: 2.0: no answer if the null score is at least this; None: the best one for "eval".
   """
 
   best_metric = "f1"
@@ -119,8 +119,8 @@ class SquadTask(FineTuningTask):
   # ------------------------------------------------------------------ answers and scores
 
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """Percentages by the official rules: `exact`, `f1`, `total`; for 2.0 also `HasAns_…`, `NoAns_…`, the threshold that
-    "eval" has chosen, and `best_…`, chosen on the scored questions themselves."""
+    """Percentages by the official rules: `exact`, `f1`, `total`; for 2.0 also `HasAns_…`, `NoAns_…`, the threshold
+    chosen on "eval", and `best_…` with the best threshold for the questions themselves."""
     data, decoded = self.splits[split].data, self._decode(outputs, split)
     scores = metrics.score_answers(data, answers.best_texts(data, decoded, threshold=None))
     if self.version == "1.1":
@@ -151,7 +151,7 @@ class SquadTask(FineTuningTask):
     return float(outputs[THRESHOLD][0]) if THRESHOLD in outputs else self._found
 
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
-    """predictions.json, nbest_predictions.json and, for 2.0, null_odds.json, of "test", without it of "eval"."""
+    """Writes predictions.json, nbest_predictions.json and, for 2.0, null_odds.json, for "test" or else "eval"."""
     if split == "eval" and "test" in self.splits:
       return
     threshold = self._threshold(outputs) if self.version == "2.0" else None
