@@ -1,6 +1,7 @@
-"""Checks whether this machine can train: one line a check, with advice where it fails.
+"""Checks whether this machine can train, and prints one line for each check, with advice if it fails.
 
-An import of TensorFlow can end the process, and takes the TPU's chips: a child does it, this process only for a bucket.
+An import of TensorFlow can end the process, and takes the TPU's chips. So child processes import it; this process does
+so only for a bucket.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from albert_tf.errors import UserError
 
 _WITH_TPU = "tensorflow-tpu"
 _INSTALL = "make install STACK=tpu, then use .venv-tpu/bin/python"
-# Of Keras' own example for TPUs with tensorflow-tpu.
+# From Keras' example for TPUs with tensorflow-tpu.
 _TF_XLA_FLAGS = (
   "--tf_mlir_enable_mlir_bridge=true --tf_mlir_enable_convert_control_to_data_outputs_pass=true "
   "--tf_mlir_enable_merge_control_flow_pass=true"
@@ -37,7 +38,7 @@ _TPU_CLIENT = {"googleapiclient.discovery": "google-api-python-client", "oauth2c
 
 
 class Check(NamedTuple):
-  """One line of the report: what was checked, what was found, what to do (empty if all is well)."""
+  """One line of the report: name of the check, its result, and advice (empty if all is well)."""
 
   name: str
   found: str
@@ -52,7 +53,7 @@ def _version(package: str) -> str:
 
 
 def _in_child(name: str, code: str, *, advice: str, **environment: str) -> Check:
-  """The last line that a Python child prints, or why it failed."""
+  """Runs Python code in a child process; the result is its last line, or the reason of its failure."""
   child = subprocess.run(
     [sys.executable, "-c", code],
     capture_output=True,
@@ -70,9 +71,9 @@ def _packages(tpu: str) -> Iterator[Check]:
   wheels = [name for name in ("tensorflow", "tensorflow-cpu", _WITH_TPU) if _version(name)]
   advice = "" if wheels else "make install (STACK=tpu on a TPU VM)"
   if len(wheels) > 1 and _WITH_TPU in wheels:
-    advice = f"both unpack into one folder: rm -rf {sys.prefix}, then {_INSTALL}"
+    advice = f"both are installed into one folder: rm -rf {sys.prefix}, then {_INSTALL}"
   yield Check("TensorFlow wheel", ", ".join(f"{name} {_version(name)}" for name in wheels) or "none", advice)
-  advice = "make the environment anew (make clean-env install)"
+  advice = "make a new environment (make clean-env install)"
   starts = _in_child("TensorFlow starts", _IMPORT, advice=advice, TPU_LOAD_LIBRARY="0")
   if tpu and "without kernels" in starts.found:
     starts = starts._replace(advice=f"--tpu needs them: {_INSTALL}")
@@ -87,7 +88,7 @@ def _own_tpu() -> Iterator[Check]:
     tpu_host.check_chips()
     yield Check("TPU chips", ", ".join(tpu_host.chips()))
   except UserError as error:
-    yield Check("TPU chips", "not to be had", str(error))
+    yield Check("TPU chips", "not available", str(error))
   if _version(_WITH_TPU) and _version("libtpu"):
     # Set before Python starts; without them tensorflow-tpu does not take this machine's chips.
     library = metadata.distribution("libtpu").locate_file("libtpu/libtpu.so")
@@ -104,7 +105,7 @@ def _own_tpu() -> Iterator[Check]:
 
 
 def check_directory(path: str) -> Check:
-  """Whether a run directory can be written."""
+  """Checks whether a run directory can be written."""
   name = os.path.join(path, f".doctor-{os.getpid()}")
   os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
   try:
@@ -113,15 +114,13 @@ def check_directory(path: str) -> Check:
     assert files.read_bytes(name) == b"albert_tf doctor"
     files.remove(name)
   except (OSError, UserError) as error:
-    advice = (
-      "choose a directory you may write to; of a bucket that this account may write to, as gs://BUCKET/…"
-    )
+    advice = "choose a directory to which you may write, or a bucket to which this account may write, as gs://BUCKET/…"
     return Check("output_dir", f"{path}: {error}", advice)
   return Check("output_dir", f"{path}: written, read back, removed")
 
 
 def report(*, tpu: str, output_dir: str) -> int:
-  """Prints a line a check, and what to do below those that do not fit; returns the exit status, 0 if all fit."""
+  """Prints a line for each check, and advice below a failed one; returns the exit status, 0 if none failed."""
   failed = 0
   directory = [check_directory(output_dir)] if output_dir else []
   for checks in (_packages(tpu), _own_tpu() if tpu == "local" else (), directory):

@@ -18,16 +18,19 @@ _SSH = "gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE"
 
 
 def _script(page, *, queued):
-  """The page's commands; of the two ways to a machine, one."""
+  """Yields the page's commands: of the two ways to a machine one; blocks for another shell run in a subshell."""
   for block, sentence in _CODE.findall(page):
     if "for attempt" not in block and ("tpu-vm create" if queued else "queued-resources create") in block:
       continue
+    alone = block.startswith("# In another shell")
+    yield "(" if alone else ""
     for line in (block or f"{sentence}\n").replace("\\\n", " ").splitlines():
       command = line.removeprefix("tpu$ ")
       if command != line and not command.startswith("#"):
         yield f"{_SSH} --on-tpu={shlex.quote(command)}"
       elif command == line and (queued or "# if you asked for one" not in line):
         yield line
+    yield ")" if alone else ""
 
 
 def _follow(page, directory, *, queued=False):
@@ -70,6 +73,7 @@ def test_every_command_finds_what_it_names_and_nothing_is_left(tmp_path, queued)
     ("--location=${ZONE%-*}", "--location=us-central1", "the bucket is in another region"),
     ("gcloud compute tpus tpu-vm scp tpu.env", "true", "is not set on the VM"),
     ("gcloud compute tpus tpu-vm delete $TPU --zone=$ZONE\n", "", "machines"),
+    ("gcloud compute tpus tpu-vm scp slice.env", "true", "is not set on the VM"),
     ("gcloud storage rm -r $BUCKET ", "true", "buckets"),
     (" --soft-delete-duration=0", "", "objects"),
   ],

@@ -62,9 +62,10 @@ def storage(state, verb, words, flags):
       need(pathlib.Path(source).exists(), "no such file")
       objects += [target + path.as_posix() for path in pathlib.Path(source).rglob("*")]
   elif verb == "rm":
-    bucket = buckets.pop(bucket_of(words[0]), None)
-    need(bucket, "no such bucket")
-    state["objects"] = [] if not bucket["kept"] else objects
+    name = bucket_of(words[0])
+    need(name in buckets, "no such bucket")
+    if not buckets.pop(name)["kept"]:
+      state["objects"] = [url for url in objects if bucket_of(url) != name]
 
 
 def on_machine(state, machine, command, zone):
