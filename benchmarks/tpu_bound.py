@@ -1,9 +1,8 @@
-"""The bounds of a training step on a TPU: instructions of the compiler's final schedule, and sums of each part.
+"""Measures what limits a training step on a TPU, from the instructions of the compiler's final schedule.
 
-Prints one JSON line: of each part of the step the million cycles it takes, those that its rows through the matrix unit
-take at least, what it waits for HBM, and what is left: vector work, unpacking, the filling of the unit. The claim:
-the matrix products as they are lowered are most of a step, and the rest is in few places. With --csv every instruction
-is written, the longest first. Needs jax and libtpu (extra tpu-compile).
+Prints one JSON line with million cycles for each part of the step: all cycles, the lower bound by rows through the
+matrix unit, waits for HBM, and other cycles (vector work, unpacking, filling of the unit). Most cycles of a step are
+matrix products. With --csv it writes every instruction, the longest first. Needs jax and libtpu (extra tpu-compile).
 
 Example:
   python benchmarks/tpu_bound.py --size=base --topology=v3:2x2,v5e:2x4 --csv=instructions.csv
@@ -33,15 +32,15 @@ from albert_tf.planning.tpu_compiler import compile_hlo
 
 commands.define_flags(ModelChoice, size="base")
 commands.define_flags(StepShape, per_core_batch_size=8, max_predictions_per_seq=77)
-_HLO = flags.DEFINE_string("hlo", "", "Another program instead, such as tpu/lower_model_garden.py writes.")
-_TOPOLOGIES = flags.DEFINE_list("topology", ["v3:2x2"], "Chips and shapes, with commas.")
-_CSV = flags.DEFINE_string("csv", "", "File for every instruction.")
+_HLO = flags.DEFINE_string("hlo", "", "Program to measure, such as tpu/lower_model_garden.py writes. Default: that of the flags.")
+_TOPOLOGIES = flags.DEFINE_list("topology", ["v3:2x2"], "Types and grids of chips, with commas.")
+_CSV = flags.DEFINE_string("csv", "", "CSV file to write, with every instruction.")
 _COMPILER_PYTHON = flags.DEFINE_string(
-  "compiler_python", "", "Interpreter with jax and libtpu; default: this one."
+  "compiler_python", "", "Python interpreter with jax and libtpu. Default: this one."
 )
 
-# The first whose pattern is found at the beginning of an operation's name, without the function that holds all of them.
-# Attention's own gradient is computed outside of any layer; "gradient_tape" is where the others are.
+# Part → pattern for the beginning of an operation's name, without the name of the outer function; the first match counts.
+# The gradient of attention is computed outside of layers; names of other gradients begin with "gradient_tape".
 _PARTS = {
   "feed-forward, gradients": r"gradient_tape/.*/ffn_",
   "feed-forward, forward": r".*/ffn_",
@@ -51,7 +50,7 @@ _PARTS = {
   "optimizer and norms": r"(?:norm|sub|mul|add|AddN|Sqrt)\w*(?:/|$)",
   "vocabulary and look-ups": r".*(?:masked_lm|embedding|SparseSoftmax|ArgMax|MatMul)",
 }
-_REST = "the rest"
+_REST = "calls, scalars and others"
 
 
 def part_of(op_name: str) -> str:
@@ -60,7 +59,7 @@ def part_of(op_name: str) -> str:
 
 
 def sums(instructions: Iterable[Scheduled]) -> dict[str, float]:
-  """Million cycles: all, rows of the matrix unit, waits for HBM, and what is left."""
+  """Million cycles: all, rows of the matrix unit, waits for HBM, and other ones."""
   found: dict[str, float] = dict.fromkeys(("cycles", "matrix_rows", "waits_for_hbm", "other_issue"), 0.0)
   for each in instructions:
     waiting = max(each.memory_cycles - each.issue_cycles, 0.0)
