@@ -32,14 +32,16 @@ from albert_tf.planning.tpu_compiler import compile_hlo
 
 commands.define_flags(ModelChoice, size="base")
 commands.define_flags(StepShape, per_core_batch_size=8, max_predictions_per_seq=77)
-_HLO = flags.DEFINE_string("hlo", "", "Program to measure, such as tpu/lower_model_garden.py writes. Default: that of the flags.")
+_HLO = flags.DEFINE_string(
+  "hlo", "", "Program to measure, such as tpu/lower_model_garden.py writes. Default: that of the flags."
+)
 _TOPOLOGIES = flags.DEFINE_list("topology", ["v3:2x2"], "Types and grids of chips, with commas.")
 _CSV = flags.DEFINE_string("csv", "", "CSV file to write, with every instruction.")
 _COMPILER_PYTHON = flags.DEFINE_string(
   "compiler_python", "", "Python interpreter with jax and libtpu. Default: this one."
 )
 
-# Part → pattern for the beginning of an operation's name, without the name of the outer function; the first match counts.
+# Part → pattern at the start of an operation's name, without the name of the outer function; the first match counts.
 # The gradient of attention is computed outside of layers; names of other gradients begin with "gradient_tape".
 _PARTS = {
   "feed-forward, gradients": r"gradient_tape/.*/ffn_",

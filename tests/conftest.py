@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests, and what the stacks need before TensorFlow loads."""
+"""Fixtures of all tests, and settings of the stacks before TensorFlow is imported."""
 
 import gc
 import os
@@ -46,9 +46,9 @@ def repository_dir() -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def shared_dir() -> pathlib.Path:
-  """The folder of real text and vocabularies beside the repository. What was recorded is in tests/goldens.
+  """The folder `../shared` with real text and vocabularies. Recorded outputs are in tests/goldens.
 
-  A clone without it skips the test; under CI=true its absence is a failure.
+  Without the folder the test is skipped; with CI=true it fails.
   """
   path = TESTS_DIR.parent.parent / "shared"
   if not path.is_dir():
@@ -61,7 +61,7 @@ def shared_dir() -> pathlib.Path:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-  """A file's tests stay in one process, and so do all of tests/serving: they share exports."""
+  """Runs the tests of a file in one process, and all of tests/serving in one, because they share exports."""
   from xdist.scheduler import LoadFileScheduling
 
   class Scheduling(LoadFileScheduling):
@@ -82,7 +82,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
   """Splits the CPU into four devices before any test starts TensorFlow's runtime.
 
-  What imports have made stays; looking through it again would be most of what a full collection takes.
+  Objects of imports are excluded from garbage collection, which would spend most of its time on them.
   """
   gc.collect()
   gc.freeze()
@@ -102,7 +102,7 @@ def write_nothing(path: str) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def runs_draw_nothing(request):
-  """A run in this process leaves an empty curves.png, but in the modules marked `draws`: a picture takes a second."""
+  """Runs write an empty curves.png, except in modules marked `draws`, because a picture takes a second."""
   reporter = sys.modules.get("albert_tf.training.reporting.reporter")
   with pytest.MonkeyPatch.context() as patch:
     if reporter and not request.node.get_closest_marker("draws"):

@@ -1,4 +1,4 @@
-"""What README and guides name exists: scripts, flags and their choices, targets of make, files, headings.
+"""Scripts, flags and their choices, targets of make, files and headings in README and guides exist.
 
 Python blocks are executed by `tests/models/test_text_models.py`, notebooks by `tests/test_tutorials.py`.
 """

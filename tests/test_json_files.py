@@ -1,4 +1,4 @@
-"""Every JSON file that is read, damaged in every way: one message, which names the file."""
+"""Damaged JSON files of every kind give one message with the file's name."""
 
 import json
 import pathlib

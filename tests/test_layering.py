@@ -1,4 +1,4 @@
-"""The arrows between packages, import cycles, and what an import may load. The source is read with `ast`."""
+"""Allowed imports between packages, import cycles, and modules that imports may load. The source is read with `ast`."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal, whole lines in a file, and none of short works."""
+"""Progress: a bar on a terminal, whole lines in a file, and nothing for short work."""
 
 import io
 

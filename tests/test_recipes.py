@@ -1,4 +1,4 @@
-"""Every recipe and the command in its comment are understood by that command, and agree with what they say."""
+"""Every recipe, and the command in its comment, has valid flags and the values of the paper."""
 
 import pathlib
 import re

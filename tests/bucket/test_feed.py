@@ -1,4 +1,4 @@
-"""Reading from a bucket, by the log of what was asked for."""
+"""Reading records from a bucket, checked by the log of requests."""
 
 import json
 import subprocess

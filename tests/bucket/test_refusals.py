@@ -1,4 +1,4 @@
-"""A bucket that is missing, foreign, closed or of another kind: one message, no traceback, nothing left behind."""
+"""Missing buckets, refused access and wrong contents: one message, no traceback, no partial files."""
 
 import errno
 import tempfile
@@ -13,7 +13,7 @@ from albert_tf import doctor, files
 
 @pytest.fixture(scope="module")
 def inputs(module_bucket, tmp_path_factory):
-  """Flags of a small pretraining whose files lie in the bucket."""
+  """Flags of a small pretraining run with files in the bucket."""
   folder = tmp_path_factory.mktemp("inputs")
   write_records(folder / "train-0.tfrecord", random_examples(20, seed=1))
   (folder / "albert_config.json").write_text(tiny_config().to_json_string())
@@ -30,7 +30,7 @@ def inputs(module_bucket, tmp_path_factory):
 
 
 def refused(commands, bucket, inputs, **changes):
-  """What run_pretrain.py says when it ends with the status of a user's mistake."""
+  """The message with which run_pretrain.py ends with the status of a user error."""
   step = pretraining(bucket.url, **{**inputs, **changes})
   done = commands.run(step.script, **step.flags)
   assert done.status == 2, done.stderr[-3000:]
@@ -103,7 +103,7 @@ def test_the_doctor_names_what_is_wrong_with_a_bucket(bucket, monkeypatch):
 
 
 def test_an_upload_taken_for_complete_is_made_again(bucket, commands):
-  """A connection that breaks in an upload: the server keeps nothing of it, and the client takes it for done."""
+  """A connection breaks during an upload: the server stores nothing, and the client believes that it is complete."""
   program = "tests/bucket/programs/write_one.py"
   before = bucket.proxy.counts().get("fault:cut_upload", 0)
   bucket.faults = Faults(rate=1, how=("cut_upload",), on="^upload ", at_most=2)

@@ -1,4 +1,4 @@
-"""From text to answers in a bucket: bit for bit as on a disk, with failing requests, kills and lost credentials."""
+"""All steps from text to answers give the same bytes in a bucket, with failing requests, kills and lost credentials."""
 
 import os
 import pathlib
@@ -29,7 +29,7 @@ LONG = {
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
-  """The story in a folder, and there the run that will be killed in the bucket."""
+  """The same steps in a folder, with the run that is killed in the bucket."""
   folder = tmp_path_factory.mktemp("local") / "story"
   write_inputs(folder)
   shutil.copytree(folder, folder.parent / "inputs")
@@ -54,7 +54,7 @@ def below(contents, folder):
 
 
 def equal(found, wanted):
-  """Equality that names the files."""
+  """Asserts that files are equal, and names those that differ."""
   assert sorted(found) == sorted(wanted)
   assert [name for name in wanted if found[name] != wanted[name]] == []
 
@@ -81,7 +81,7 @@ def test_the_story_in_a_bucket(bucket, commands, local, expected, tmp_path):
 
 
 class Killer:
-  """Ends lives of a run: at any moment from the start, or while a checkpoint is uploaded, in turn."""
+  """Kills processes of a run, in turn at a random moment and during the upload of a checkpoint."""
 
   def __init__(self, bucket, commands):
     self._bucket, self._commands = bucket, commands
@@ -96,7 +96,7 @@ class Killer:
     )
 
   def live(self, step) -> bool:
-    """One life; whether it came to its end."""
+    """Runs one process; returns whether it finished."""
     life = self._commands.start(step.script, **step.flags)
     begin, before = time.monotonic(), self._uploads()
     in_upload = self.made % 2 == 1

@@ -1,4 +1,4 @@
-"""What does not fit is refused in one message, and nothing is left behind."""
+"""Checkpoints that do not fit are refused with one message, and leave no partial output."""
 
 import json
 import os

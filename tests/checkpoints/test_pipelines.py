@@ -1,4 +1,4 @@
-"""Fine-tuned models in `transformers.pipeline` and back: names and scores are equal, on texts that must be cut."""
+"""Fine-tuned models in `transformers.pipeline` and back give equal names and scores, also for texts that are cut."""
 
 import dataclasses
 import random
@@ -40,7 +40,7 @@ def same_classes(pipe, ours):
 
 
 def same_tags(pipe, ours):
-  """Of every word that fits; a word's first piece has its tag."""
+  """Asserts equal tags of all words that fit; the tag of a word is that of its first piece."""
   of_words = tf.nn.softmax(ours.predict({"words": [WORDS]}, verbose=0)[0]).numpy()
   pieces = [row for row in pipe(TEXT, ignore_labels=[]) if row["word"].startswith("▁")]
   assert len(pieces) == 21
@@ -50,7 +50,7 @@ def same_tags(pipe, ours):
 
 
 def same_answers(pipe, ours):
-  """Transformers 5 has no pipeline for it: both ends of every answer in the part of the text that fits."""
+  """Asserts equal starts and ends of answers in the text that fits; Transformers 5 has no pipeline for them."""
   found = pipe.model(**pipe.tokenizer(QUESTION, TEXT, truncation="only_second", return_tensors="pt"))
   logits = ours.predict({"question": [QUESTION], "context": [TEXT]}, verbose=0)
   for name in ("start_logits", "end_logits"):

@@ -1,4 +1,4 @@
-"""Every format in and out, bit for bit."""
+"""Conversions to every format and back keep every bit."""
 
 import dataclasses
 import json
@@ -79,7 +79,7 @@ def test_every_format_and_back(heads, changes, tmp_path):
 
 
 def test_a_mapping_where_none_can_be_is_left_out_only_as_the_identity(tmp_path):
-  """Hugging Face maps E to H even where they are equal; a missing map would be drawn at random there."""
+  """Hugging Face has a mapping from E to H even if E = H, and would give a missing one random values."""
   config = CONFIG.replace(embedding_size=CONFIG.hidden_size)
   path = write_tf1(tmp_path / "start", config, random_variables(config))
   convert(path, str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
@@ -129,7 +129,7 @@ def test_module_prefix(tmp_path):
 
 
 def test_saved_models(tmp_path):
-  """A TF1 SavedModel (TensorFlow Hub's) keeps plain names; a TF2 one an object graph."""
+  """A TF1 SavedModel (of TensorFlow Hub) has variable names, a TF2 SavedModel has an object graph."""
   variables = random_variables(CONFIG, ("masked_lm",))
   hub = tmp_path / "hub"
   write_tf1(hub / "variables", CONFIG, variables, name="variables")
@@ -176,7 +176,7 @@ def test_expanded_sharing_computes_the_same(sharing, tmp_path):
 
 
 def test_original_configuration_file(tmp_path):
-  """The original's reader needs net_structure_type for --init_from_group0, and knows no keys of ours."""
+  """The original's reader needs net_structure_type for --init_from_group0, and refuses this project's keys."""
   path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
   convert(path, str(tmp_path / "b"), ConvertOptions(output_format="tf1"))
   keys = set(json.loads((tmp_path / "b" / "albert_config.json").read_text()))
@@ -235,7 +235,7 @@ def test_tasks_of_hugging_face_out_and_in(kind, architecture, problem, names, tm
 
 
 def test_a_wordpiece_vocabulary_is_named_and_travels(tmp_path):
-  """As the Chinese models have one; `--spm_model_file` takes either kind of vocabulary."""
+  """The Chinese models have a WordPiece vocabulary; `--spm_model_file` takes both kinds."""
   source = golden_checkpoint("tiny")
   size = read_checkpoint(source).config.vocab_size
   vocabulary = tmp_path / "x.txt"
@@ -249,7 +249,7 @@ def test_a_wordpiece_vocabulary_is_named_and_travels(tmp_path):
 
 
 def test_half_precision_is_widened_and_old_huggingface_files_load(tmp_path):
-  """Older files: no `albert.` prefix, position ids stored, the tied decoder stored."""
+  """Older files have no `albert.` prefix, and contain position ids and the tied decoder."""
   safetensors = pytest.importorskip("safetensors.numpy")
   variables = random_variables(CONFIG)
   path = write_tf1(tmp_path / "a", CONFIG, variables)

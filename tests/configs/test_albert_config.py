@@ -1,4 +1,4 @@
-"""AlbertConfig: strict reading, checks, round trips; every named size and table of the paper has its exact count."""
+"""AlbertConfig: strict reading, checks, round trips, and parameter counts of all sizes and tables of the paper."""
 
 import json
 
@@ -125,7 +125,7 @@ def test_plain_names_are_version_2_and_frozen():
 
 
 def test_another_width_brings_what_follows_from_it():
-  """F = 4 H and H / 64 heads, but what is given counts; the size's own width changes nothing."""
+  """F = 4 H and H / 64 heads, unless they are given; the size's own width changes nothing."""
   base = AlbertConfig.from_name("base")
   wide = base.resized(hidden_size=2048, num_hidden_layers=3)
   assert wide == base.replace(

@@ -1,4 +1,4 @@
-"""Batches: every row once, one shape, order from (seed, epoch), padding and filling that cannot be seen."""
+"""Batches: every row once, one shape, order by (seed, epoch), and padding without influence."""
 
 import dataclasses
 
@@ -45,7 +45,7 @@ def test_every_row_is_in_one_batch_and_the_order_is_a_function_of_seed_and_epoch
 
 
 def made_up_splits(count=13):
-  """One split a family: plain rows, choices, spans with named labels, tags with weights by piece."""
+  """One split for each family: plain rows, choices, spans with named labels, tags with weights of tokens."""
   rng = np.random.default_rng(4)
   lengths = rng.integers(3, 17, count)
 
@@ -76,7 +76,7 @@ def made_up_splits(count=13):
 
 
 def host_batches(features, batching, shard=ONE_HOST, **steps):
-  """What one host's dataset makes, each per-replica batch as NumPy arrays."""
+  """The per-replica batches of one host's dataset, as NumPy arrays."""
   flat = FlatFeatures.of(features)
   plan = training_plan(flat, batching, seed=5, **steps)
   count = len(plan.rows) * shard.replicas_per_host
@@ -95,7 +95,7 @@ def assert_equal(batch, other):
 @pytest.mark.parametrize("kind", ["plain", "choices", "spans", "tags"])
 @pytest.mark.parametrize("multiple", [0, 8])
 def test_batches_are_those_of_the_twin(kind, multiple):
-  """Rows, order, padding, fills of weight 0, seeds; from any step on; for any number of hosts and replicas."""
+  """Rows, order, padding, weights and seeds are equal, from any step, for any number of hosts and replicas."""
   features = made_up_splits()[kind]
   batching = Batching(batch_size=4, max_length=20, bucket_multiple=multiple)
   seen = host_batches(features, batching, num_steps=7)
@@ -121,7 +121,7 @@ def test_batches_are_those_of_the_twin(kind, multiple):
 
 @pytest.mark.parametrize("multiple", [0, 8])
 def test_the_graph_does_not_grow_with_the_data(multiple):
-  """Rows are inputs of the pipeline, no constants in it; shapes are static where they can be."""
+  """Rows are inputs of the pipeline and not constants; shapes are static if possible."""
   sizes, batching = [], Batching(batch_size=4, max_length=40, bucket_multiple=multiple)
   for count in (11, 500):
     rows = text_rows(made_up_texts(count), tokenizer(), max_length=40)

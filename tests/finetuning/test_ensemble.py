@@ -1,4 +1,4 @@
-"""Ensembles of runs: properties of the mean and of the choice, for texts, choices and questions; and the directory."""
+"""Ensembles of runs: the mean and the choice of members, for texts, choices and questions; and the directory."""
 
 import itertools
 import json
@@ -41,7 +41,7 @@ def write_member(task, folder, seed, splits=("eval", "test")):
 
 @pytest.fixture(scope="module")
 def members(tmp_path_factory):
-  """Six candidates: as many as the fewest of the paper's."""
+  """Six candidates, the smallest number in the paper."""
   folder = tmp_path_factory.mktemp("members")
   for seed in range(6):
     write_member(text_task(), folder / f"run_{seed}", seed)
@@ -129,7 +129,7 @@ def test_what_cannot_be_a_member_is_refused(members, tmp_path):
 
 
 def write_answers(folder, task, seed, *, threshold):
-  """What run_squad.py leaves: of each question up to five of its paragraph's words, and how unanswerable it is."""
+  """Writes the files of run_squad.py: up to five words of the paragraph for each question, and its null score."""
   rng = np.random.default_rng(seed)
   data = task.splits["eval"].data
   n_best, nulls = {}, {}

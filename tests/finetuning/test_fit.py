@@ -1,4 +1,4 @@
-"""The engine: learns, repeats, keeps the best, continues, leaves what training recorded, refuses."""
+"""The engine: learning, equal repetitions, the best checkpoint, continuation, files, and refusals."""
 
 import dataclasses
 import json
@@ -152,7 +152,7 @@ def test_what_a_finished_run_does_later(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_another_tasks_model_does_not_answer(tmp_path):
-  """Two of GLUE's tasks may have the same labels, and so the same weights fit both."""
+  """Two tasks of GLUE may have the same labels, so that the weights of one fit the other."""
   run(tmp_path / "rte", of=small_task(name="rte"))
   predict = {"start": start_from(tmp_path / "rte"), "do_train": False, "do_eval": False, "do_predict": True}
   with pytest.raises(UserError, match=r"for one task.*'rte', for 'sst-2' \(name"):

@@ -1,4 +1,4 @@
-"""GLUE: packing as the original's, every file is read, metrics by hand, submission files, bad input."""
+"""GLUE: packing as in the original, all files, metrics computed by hand, submission files, bad input."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Multiple choice: packing as the original's, scores; RACE in both layouts and a person's own tables."""
+"""Multiple choice: packing as in the original, metrics, RACE in both layouts, and tables."""
 
 import json
 
@@ -28,7 +28,7 @@ def example(**changes):
 
 
 def plain_row(tokenizer, context, text, *, max_seq_length, max_qa_length):
-  """The rule of the original, for a choice at a time."""
+  """The row of one choice by the rule of the original."""
   tail = tokenizer.encode(text)
   tail = tail[max(0, len(tail) - min(max_qa_length, max_seq_length - 3)) :]
   head = tokenizer.encode(context)

@@ -1,4 +1,4 @@
-"""results.json, and what a start is made of."""
+"""results.json, and the parts of a start: configuration, tokenizer and weights."""
 
 import dataclasses
 import shutil
@@ -51,7 +51,7 @@ def test_a_start_of_weights_or_from_scratch(run_folder):
 
 
 def test_a_wordpiece_vocabulary(run_folder, tmp_path):
-  """As the Chinese models have one; the fine-tuned run keeps it."""
+  """The Chinese models have one; the fine-tuned run keeps it."""
   vocabulary = tmp_path / "vocab_chinese.txt"
   pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "天", "空", "sky", "##s"]
   count = tiny_start().config.vocab_size

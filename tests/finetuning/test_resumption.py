@@ -1,4 +1,4 @@
-"""A fine-tuning that is killed or stopped at any moment ends with the weights of one that was not."""
+"""Fine-tuning that is killed or stopped at any moment ends with the weights of an uninterrupted run."""
 
 import dataclasses
 import json
@@ -34,11 +34,11 @@ SETTINGS = dataclasses.replace(
 
 
 class Killed(BaseException):
-  """Ends everything, as a signal does."""
+  """An exception that ends the process, as a signal does."""
 
 
 class Watch(keras.callbacks.Callback):
-  """Notes the weights after the last update; may end everything after one, or ask for it before one."""
+  """Records the weights after the last update; can end the process after an update, or request a stop before one."""
 
   def __init__(self, kill_after=0, stop_at=0):
     super().__init__()
@@ -68,14 +68,14 @@ def killed(directory, step, settings=SETTINGS, **options):
 
 
 def stopped(directory, updates, settings=SETTINGS, **options):
-  """A process that gets SIGTERM in the last of so many updates."""
+  """Runs a process that gets SIGTERM in the last of `updates` updates."""
   with pytest.raises(StoppedError) as end:
     run(directory, settings, callbacks=[Watch(stop_at=updates)], **options)
   return str(end.value)
 
 
 def same_runs(directory, other):
-  """The same weights, bit for bit, and the same evaluations."""
+  """Asserts equal weights, bit for bit, and equal evaluations."""
   ours, theirs = (read_bundle(latest_bundle(str(each / "checkpoints/best"))) for each in (directory, other))
   assert ours.keys() == theirs.keys()
   for name, value in ours.items():
@@ -206,7 +206,7 @@ def test_one_of_several_seeds_killed_again_and_again(tmp_path):
 
 @pytest.mark.slow
 def test_micro_batches_and_recomputation_on_two_replicas_killed(tmp_path, mirrored_2):
-  """They make the updates of whole batches on one device."""
+  """The updates equal those of whole batches on one device."""
   plain = dataclasses.replace(SETTINGS, num_train_steps=7, num_warmup_steps=0, classifier_dropout=0.0)
   parts = dataclasses.replace(plain, gradient_accumulation_steps=2, remat=True)
   whole, two = Watch(), Watch()

@@ -1,4 +1,4 @@
-"""A user's own table: four formats give the same task; what is wrong is named."""
+"""Tables of users: four formats give the same task, and errors are reported."""
 
 import csv
 import dataclasses
@@ -102,7 +102,7 @@ def test_labels_that_do_not_fit(tmp_path):
 
 @pytest.mark.parametrize(("suffix", "separator"), [(".tsv", "\t"), (".csv", ",")])
 def test_an_empty_row_of_a_single_column_is_a_row(tmp_path, suffix, separator):
-  """Left out, the rows after it would get each other's numbers as ids."""
+  """If it were left out, the rows after it would get wrong numbers as ids."""
   path = tmp_path / f"test{suffix}"
   path.write_bytes(b"text\r\nthe sky\r\n\r\ntrees\r\n")
   found = table_examples(read_table(str(path)), TableColumns(texts=("text",)), labelled=False)
@@ -130,7 +130,7 @@ SEVERAL = TableColumns(label="labels", multi_label=True)
   ],
 )
 def test_labels_that_overlap(tmp_path, suffix, cell):
-  """Names with a separator, lists, or a column each, booleans too, give the same task; it scores as scikit-learn."""
+  """Names with a separator, lists, or a column for each label give the same task, with scikit-learn's scores."""
   names = ("air", "blue", "long")
   columns = SEVERAL if cell else dataclasses.replace(SEVERAL, label=",".join(names))
   mark = bool if suffix == ".jsonl" else int

@@ -147,7 +147,7 @@ def test_a_tag_that_is_not_known(tokenizer):
 
 
 def test_entity_scores():
-  """Of random tags those of seqeval."""
+  """The scores of random tags equal those of seqeval."""
   names = ["O", "B-PER", "I-PER"]
   assert entity_scores([["O"]], [["O"]], names=names) == dict.fromkeys(
     ["precision", "recall", "f1", "f1_PER"], 0.0

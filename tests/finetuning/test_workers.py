@@ -1,4 +1,4 @@
-"""Fine-tuning as several workers: what one of them decides holds for all, and the weights are those of one."""
+"""Fine-tuning with several workers: they decide together, and the weights equal those of one worker."""
 
 import json
 import os

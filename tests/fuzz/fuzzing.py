@@ -1,4 +1,4 @@
-"""What all fuzzers share: how many cases, damage to a good file, and a child that may die of it."""
+"""Shared code of all fuzzers: number of cases, damage to good files, and a child process that may crash."""
 
 import collections
 from collections.abc import Callable
@@ -49,12 +49,12 @@ def fuzz(*, cost: int = 1, **strategies: Any) -> Callable[..., Any]:
 
 
 class Child:
-  """A process, kept alive, that reads files; should it die, that is a found case, and the next call starts another."""
+  """A process that reads files. If it crashes, that is a found case, and the next call starts a new process."""
 
   pool: futures.ProcessPoolExecutor | None = None
 
   def __call__(self, read: Callable[..., None], path: pathlib.Path, *more: Any) -> None:
-    """Calls `read(path, *more)`: it ends well or with a `UserError` that names the file, in bounded time and memory."""
+    """Calls `read(path, *more)`: it must return, or raise `UserError` with the file's name, in bounded time and memory."""
     if self.pool is None:
       spawn = multiprocessing.get_context("spawn")
       self.pool = futures.ProcessPoolExecutor(1, mp_context=spawn, initializer=_bound)
@@ -101,7 +101,7 @@ _BYTES = st.binary(min_size=1, max_size=12) | st.sampled_from(
 
 @st.composite
 def damaged(draw: st.DrawFn, content: bytes) -> bytes:
-  """One to three times something is written, put in or taken out somewhere, or the end cut off."""
+  """The bytes with one to three changes: overwritten, inserted or removed parts, or a missing end."""
   data = content
   for _ in range(draw(st.integers(1, 3))):
     a, b, c, d = (draw(st.integers(0, len(data))) for _ in range(4))

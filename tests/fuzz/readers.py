@@ -1,4 +1,4 @@
-"""A good file of every kind, and what reads it; a child imports this."""
+"""A good file of every kind, and its reader; a child process imports this module."""
 
 from collections.abc import Callable
 import functools
@@ -49,7 +49,7 @@ def records(path: str) -> None:
 
 
 def index(path: str) -> None:
-  """What is damaged is made again."""
+  """Reads an index; a damaged one is made again."""
   from albert_tf.pipelines.record_index import build_record_index
 
   shard = path.replace("index/offsets-", "").removesuffix(".npy")

@@ -1,4 +1,4 @@
-"""`make fuzz MINUTES=60`: all fuzzers in rounds with fresh seeds; exit status 1 where one has found something."""
+"""`make fuzz MINUTES=60`: runs all fuzzers in rounds with new seeds; exit status 1 if a case was found."""
 
 import collections
 import os

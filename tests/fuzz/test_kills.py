@@ -1,4 +1,4 @@
-"""Commands killed at any moments, again and again: what they leave is what an undisturbed one leaves."""
+"""Commands that are killed several times at random moments leave the files of an undisturbed command."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Attention and its gradient against NumPy, and as 16-bit training uses them: twice, rematerialised, distributed."""
+"""Attention and its gradient against NumPy, and in 16-bit training: repeated, rematerialised, distributed."""
 
 from unittest import mock
 
@@ -84,7 +84,7 @@ def test_output_and_gradients(dtype, attention, tolerance, rate):
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 30.0])
 def test_any_scores_are_safe(scale):
-  """Huge scores, and rows with nothing but padding."""
+  """Very large scores, and rows of only padding, give finite results."""
   mask = np.array([[1, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
   for got in attention_and_gradients(lean_attention, inputs(scale), tf.bfloat16, 0.0, mask):
     assert np.isfinite(got).all()

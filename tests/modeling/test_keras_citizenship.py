@@ -1,4 +1,4 @@
-"""The models as a Keras user treats them: configurations, files, precision policies, masks, functional use, fit."""
+"""The models in Keras: configurations, files, precision policies, masks, functional models, fit."""
 
 import numpy as np
 import pytest
@@ -119,7 +119,7 @@ def test_masked_tokens_do_not_matter(name):
 
 @pytest.mark.parametrize("name", ["encoder", "pretraining", "classification"])
 def test_hugging_face_names_are_taken_for_ours(name):
-  """Passed over in silence, their mask would leave every padded piece in view."""
+  """If their mask were ignored, all padding would be visible."""
   model, inputs = randomize(MODELS[name][0]()), MODELS[name][1]
   names = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
   theirs = {names.get(key, key): value for key, value in inputs.items()}

@@ -75,7 +75,7 @@ def case_of(name):
   ("name", "options"), [*(("tiny", options) for options in ENCODER_OPTIONS), ("tiny_groups", "gather")]
 )
 def test_outputs_losses_and_gradients(name, options):
-  """Every way to run the encoder has the recorded ones, in a graph and eagerly."""
+  """All forms of the encoder give the recorded values, in a graph and eagerly."""
   case = case_of(name)
   model = case.model(**ENCODER_OPTIONS[options])
   variables = named_variables(model)

@@ -27,7 +27,7 @@ def batch(vocab_size, rng):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_exact"])
 def test_hidden_states_and_heads(hidden_act, tmp_path):
-  """Their weights into ours, and ours back into theirs; every layer and both heads agree."""
+  """Weights are converted in both directions; outputs of every layer and both heads are equal."""
   torch, transformers = interop("torch"), interop("transformers")
   config = AlbertConfig.from_name("base", hidden_act=hidden_act, num_hidden_groups=2)
   theirs_config = transformers.AlbertConfig.from_dict(config.to_huggingface_dict())

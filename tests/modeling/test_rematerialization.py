@@ -1,4 +1,4 @@
-"""What is computed again has the same gradients: every way to share layers and to run them, dropout included."""
+"""Rematerialisation gives the same gradients, for all kinds of sharing and loops, also with dropout."""
 
 import numpy as np
 import pytest
@@ -86,7 +86,7 @@ def test_one_program_computes_every_depth(remat, jit):
 
 @pytest.mark.parametrize("loop", [False, True])
 def test_only_the_inputs_of_steps_are_kept(loop):
-  """A step's inner activation is wider than its input; none of it may reach the backward pass."""
+  """The inner activation of a step is wider than its input, and must not be kept for the backward pass."""
   count, width = 5, 96
   weights = tf.Variable(tf.random.stateless_normal([8, width], [1, 2]))
 

@@ -1,4 +1,4 @@
-"""Functions whose gradients are written out, the masked-LM head's precision, and how far layers move: against NumPy."""
+"""Functions with own gradients, the precision of the masked-LM head, and layer similarity, against NumPy."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ def test_layer_similarity_is_numpys_and_padding_does_not_count():
 
 
 def test_small_angles_keep_their_digits_and_no_movement_is_zero():
-  """A converging layer moves its input by less than the arc cosine of a float32 can tell."""
+  """Angles of converging layers are smaller than the precision of a float32 arc cosine."""
   x, one = tf.constant([[[3.0, 4.0]]]), tf.ones([1, 1])
   turned = x + 1e-3 * tf.constant([[[-4.0, 3.0]]])
   np.testing.assert_allclose(layer_similarity(x, turned, one), [5e-3, np.degrees(1e-3)], rtol=1e-4)
@@ -93,7 +93,7 @@ def exact(x):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_logits_are_not_rounded_to_16_bits(dtype):
-  """Against float64 sums of the same 16-bit factors: rounded, they were off by up to 2^-9 of themselves."""
+  """Compared with float64 sums of the same 16-bit factors; rounding would change them by up to 2^-9."""
   head = MaskedLmHead(CONFIG, dtype=f"mixed_{dtype}")
   head.build()
   initialize_variables(named_variables(head), seed=1, initializer_range=0.5)

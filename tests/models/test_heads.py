@@ -68,7 +68,7 @@ def test_squad2_training():
 
 
 def test_span_head_reads_rows():
-  """No recorded arrays exist for version 1.1: the equation itself is the oracle."""
+  """There are no recorded arrays for version 1.1, so the expected values come from the equation."""
   model = AlbertQuestionAnswering(CONFIG, task=AlbertQuestionAnswering.make_task(squad_version="1.1"))
   variables = named_variables(model)
   rng = np.random.default_rng(0)

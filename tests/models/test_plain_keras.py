@@ -1,4 +1,4 @@
-"""What a Keras user writes, without this project's engine: a model under a strategy's scope, `fit`, `predict`."""
+"""Models in plain Keras code, without this project's engine: a strategy's scope, `fit`, `predict`."""
 
 import keras
 import numpy as np
@@ -42,7 +42,7 @@ def squad2_batch():
 
 @pytest.mark.slow
 def test_every_integer_input_on_two_replicas(mirrored_2):
-  """SQuAD 2.0 has most of them; its loss is by name."""
+  """SQuAD 2.0 has the most integer inputs, and losses by name."""
   x, y, loss = squad2_batch()
   data = tf.data.Dataset.from_tensors((x, y)).repeat(2)
   with mirrored_2.scope():
@@ -85,7 +85,7 @@ def test_micro_batches_of_losses_by_name():
 
 
 def test_ids_given_as_floats_are_not_rounded():
-  """Keras would cast them to the layer's type, and bfloat16 counts to 256."""
+  """Keras would cast them to the layer's type, and bfloat16 has exact integers only up to 256."""
   encoder = AlbertEncoder(CONFIG, dtype="mixed_bfloat16")
   x = inputs()
   floats = {name: value.astype(np.float32) for name, value in x.items()}

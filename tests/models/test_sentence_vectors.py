@@ -28,7 +28,7 @@ def run(tmp_path_factory):
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("normalize", [True, False])
 def test_vectors_equal_numpy(pooling, normalize, run):
-  """Of the positions with mask 1, [CLS] and [SEP] among them; N texts an example; `encode` in any order."""
+  """Means over positions with mask 1, for N texts in each example; `encode` keeps the order."""
   model = AlbertSentenceEncoder.from_pretrained(run, pooling=pooling, normalize=normalize)
   batch = {name: value.numpy() for name, value in model.preprocessor(TEXTS).items()}
   hidden = model.encoder(batch)["sequence_output"].numpy()
@@ -48,7 +48,7 @@ def test_vectors_equal_numpy(pooling, normalize, run):
 
 
 def numpy_loss(vectors, numbers, temperature):
-  """Of each row: the softmax over its own candidates and one of each other number's."""
+  """The loss of each row: softmax over its own candidates and one of each other group."""
   unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
   losses = []
   for row, number in enumerate(numbers):
@@ -78,7 +78,7 @@ def test_losses_equal_numpy(texts):
 
 @pytest.mark.slow
 def test_one_and_two_replicas_make_the_same_update(run, mirrored_2, tmp_path):
-  """The negatives are those of the whole batch; with a learning rate of 1 the update is the gradient."""
+  """The negatives are of the whole batch. With a learning rate of 1 the update is the gradient."""
   x = (TEXTS, TEXTS[::-1], [text + " day" for text in TEXTS])
   losses, weights = [], []
   for strategy in (tf.distribute.get_strategy(), mirrored_2):

@@ -1,4 +1,4 @@
-"""Texts into Keras models: what the documentation shows, saved and exported exactly, and what is refused."""
+"""Keras models with texts: the code of the documentation, exact files and exports, and refusals."""
 
 import os
 import pathlib
@@ -54,14 +54,14 @@ INPUTS = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-  """A pretrained run with room for texts of the documentation."""
+  """A pretrained run whose positions are enough for texts of the documentation."""
   folder = tmp_path_factory.mktemp("keras") / "run"
   return pathlib.Path(tiny_run.write_pretrained(folder, max_position_embeddings=128))
 
 
 @pytest.fixture
 def in_folder(run, tmp_path, monkeypatch):
-  """What the guides' code reads, in the working directory."""
+  """Writes the files that the guides' code reads into the working directory."""
   monkeypatch.chdir(tmp_path)
   for name in ("run", "albert_base_v2", "domain"):
     (tmp_path / name).symlink_to(run)
@@ -106,7 +106,7 @@ def test_the_documentation_as_written(path, heading, in_folder, mirrored_2, monk
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # KerasTuner's, of Python's threads.
 def test_the_searches_as_written(in_folder, monkeypatch, capsys):
-  """One trial of each."""
+  """Runs the search examples, with one trial of each."""
   for package in ("keras_tuner", "optuna"):  # Of the environment for `make test-interop`.
     pytest.importorskip(package)
   (in_folder / "tpu_scripts").symlink_to(ROOT / "tpu_scripts")
@@ -136,7 +136,7 @@ def test_a_file_needs_one_import(run, in_folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
 def test_every_model_from_its_run_to_file_and_export(kind, run, tmp_path):
-  """Head and labels restored; the file's outputs and the export's answers are the model's own."""
+  """Head and labels are restored, and outputs of the file and the export equal the model's."""
   source = run
   if kind in TASKS:
     source = tmp_path / "run"
@@ -186,7 +186,7 @@ def test_texts_are_the_ids_of_the_tokenizer(run):
 
 
 def test_a_tpu_gets_one_length(run, monkeypatch):
-  """It would compile the model anew for each."""
+  """With several lengths it would compile the model for each."""
   model = AlbertClassifier.from_pretrained(str(run), num_labels=2, max_length=30)
   dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(1)
 
@@ -202,7 +202,7 @@ def test_a_tpu_gets_one_length(run, monkeypatch):
 
 @pytest.mark.slow
 def test_replicas_callbacks_and_mixed_precision(run, mirrored_2, tmp_path):
-  """As on one device, with everything else that Keras offers at once."""
+  """Results equal those of one device, with many features of Keras together."""
   x, y, weights = TEXTS * 4, [0, 1, 1] * 4, []
   for strategy in (tf.distribute.get_strategy(), mirrored_2):
     keras.utils.set_random_seed(1)
@@ -240,7 +240,7 @@ def test_replicas_callbacks_and_mixed_precision(run, mirrored_2, tmp_path):
 
 @pytest.mark.slow
 def test_low_rank_additions(run, tmp_path):
-  """They alone are trained beside the head; checkpoint and export hold them in the kernels."""
+  """Only they and the head are trained; in checkpoint and export they are merged into the kernels."""
   model = AlbertClassifier.from_pretrained(str(run), num_labels=2, lora_rank=2)
   plain = AlbertClassifier.from_pretrained(str(run), num_labels=2)
   plain.head.set_weights(model.head.get_weights())
@@ -288,7 +288,7 @@ def test_the_encoder_inside_a_functional_model(run, tmp_path):
 
 
 def test_the_head_of_another_task_is_not_taken(run, tmp_path):
-  """Heads of classes and of tags have the same names, and here the same shape."""
+  """Heads of classes and of tags have the same names and, in this test, the same shape."""
   encoder = AlbertEncoder.from_pretrained(str(run))
   folder = str(tmp_path / "tags")
   tokenizer = encoder.preprocessor.tokenizer
@@ -358,7 +358,7 @@ def test_names_of_classes_are_labels_and_lists_are_weights(run):
   ],
 )
 def test_labels_that_do_not_exclude_each_other(run, tmp_path, options, labels):
-  """Names and 0/1 give the same loss; the file and the export know that each label has its own probability."""
+  """Names and 0/1 give the same loss; file and export give a probability for each label."""
   model = AlbertClassifier.from_pretrained(str(run), **options)
   model.compile(AdamW(0.01), loss=keras.losses.BinaryCrossentropy(from_logits=True))
   logits = model.predict(TEXTS, verbose=0)

@@ -47,7 +47,7 @@ def test_fit_makes_the_update_of_the_equation(optimizer_class):
 
 
 def test_fit_clips_the_true_gradient_on_any_number_of_replicas(mirrored_2):
-  """Rows looked up repeatedly, and on both replicas; the clip is what makes the update."""
+  """Rows are looked up repeatedly and on both replicas, and the norm is above the limit."""
   rng = np.random.default_rng(1)
   x, y = rng.integers(0, 3, (8, 5)), rng.standard_normal((8, 5, 4)).astype("f")
   table = rng.standard_normal((3, 4)).astype("f")
@@ -94,7 +94,7 @@ def test_keras_own_weight_decay_is_refused():
 
 
 def test_an_albert_is_excluded_and_scaled_as_in_the_training_loop():
-  """Keras paths and checkpoint names must lead to the same groups and levels."""
+  """Keras paths and checkpoint names give the same groups and trust ratios."""
   config = AlbertConfig(vocab_size=11, embedding_size=4, hidden_size=6, num_hidden_layers=4, num_attention_heads=2,
                         intermediate_size=10, num_hidden_groups=2, inner_group_num=2,
                         max_position_embeddings=8)  # fmt: skip

@@ -89,7 +89,7 @@ def test_tensorflow_addons_lamb_on_two_replicas(mirrored_2):
 @needs_host_xla
 @pytest.mark.parametrize("name", ["lamb", "adamw"])
 def test_compiles_with_xla_to_the_same_update(name):
-  """TPUs compile the whole step; nothing in the update may need the host."""
+  """TPUs compile the whole step, so the update must not need the host."""
   results = []
   for compiled in (False, True):
     variables = {key: tf.Variable(value) for key, value in initial_values().items()}

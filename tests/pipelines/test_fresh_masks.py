@@ -1,4 +1,4 @@
-"""Masks drawn while reading: against the NumPy twin, and against every promise of a stored record."""
+"""Fresh masks, compared with the NumPy version and checked by the rules of stored records."""
 
 import dataclasses
 

@@ -77,7 +77,7 @@ def test_any_position_can_be_the_first(index, two_epochs, start):
 
 
 def test_step_one_million_costs_a_seek(index):
-  """Its batches are those of the stream, and come without the four billion before them."""
+  """Its batches are those of the stream, without reading the four billion examples before."""
   start = 10**6 * 4096
   started = time.monotonic()
   first = np.concatenate(numbers(index, start, 4))
@@ -125,7 +125,7 @@ def window_records(order, window):
 @pytest.mark.slow
 @pytest.mark.parametrize("num_records", [1, 63, 1000, 32_768, 32_769, 70_001])
 def test_parts_of_hosts_are_the_whole_for_any_size(num_records):
-  """What a host reads is what it uses: each part holds the positions p with p % hosts == host, in order."""
+  """Each host reads only its part: the positions p with p % hosts == host, in order."""
   order = DataOrder(num_records=num_records, seed=7)
   windows = order.windows_per_epoch
   for hosts in (1, 4, 64):
@@ -204,7 +204,7 @@ FILES = 3
 
 
 def index_of(blocks_per_file):
-  """Where the records of large files would lie; nothing is read before a batch is asked for."""
+  """An index of large files without content; they are read only for batches."""
   marks = np.arange(blocks_per_file + 1, dtype=np.int64) * 9_000
   return RecordIndex(
     paths=tuple(f"train-{number}.tfrecord" for number in range(FILES)),
@@ -237,7 +237,7 @@ def batches(kind, index):
 
 
 def function_bytes(dataset):
-  """Of all functions that the dataset's graph calls, constants included."""
+  """The size of all functions that the dataset's graph calls, including constants."""
   graph = graph_pb2.GraphDef.FromString(dataset._as_serialized_graph().numpy())
   assert len(graph.library.function) > 3
   return sum(function.ByteSize() for function in graph.library.function)

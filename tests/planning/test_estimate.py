@@ -1,4 +1,4 @@
-"""What a step costs by formula: every matrix product, recorded figures of the TPU compiler, the table of chips."""
+"""The planner's formula: matrix products, recorded figures of the TPU compiler, the table of chips."""
 
 import json
 import pathlib
@@ -34,7 +34,7 @@ def errors(what):
 
 
 def test_the_stated_errors_are_those_on_programs_the_formula_was_not_fitted_to():
-  """To a percent: neither less than was seen, nor so much more that it says nothing. Memory: that it is too little."""
+  """The stated errors equal the largest measured ones to a percent. For memory only too low estimates count."""
   memory, cycles = errors("required_bytes"), errors("cycles")
   assert len(memory) >= 10
   assert MEMORY_ERROR - 0.01 <= -min(memory) <= MEMORY_ERROR

@@ -69,7 +69,7 @@ def test_the_compiler_refuses_unknown_topologies_and_broken_programs():
 
 @needs_compiler
 def test_rematerialised_layers_leave_nothing_but_their_inputs():
-  """Gradients of the shared weights are one sum, not a term for every layer: these are much larger than the rest."""
+  """Gradients of the shared weights are one sum. A term for every layer would be much larger than other arrays."""
   wide = CONFIG.replace(hidden_size=512, intermediate_size=4096, num_attention_heads=8)
   shape = StepShape(**{**SIZES, "max_seq_length": 128}, remat=True)
   temporary = [
@@ -85,7 +85,7 @@ def test_rematerialised_layers_leave_nothing_but_their_inputs():
   "changes", [{}, {"train_depths": (1, 2, 4)}, {"train_depths": (1, 2, 4), "remat": True}]
 )
 def test_the_step_compiles_for_a_tpu(changes):
-  """One program for all depths."""
+  """One program for all depths compiles."""
   compiled = compile_hlo(lower_train_step(CONFIG, StepShape(**SIZES, **changes)), "v3:2x2")
   parameters = CONFIG.param_count(heads=("masked_lm", "sentence_order"))
   assert compiled.fits

@@ -19,7 +19,7 @@ BATCH = ["--size=base", "--topology=v3:2x2", "--per_core_batch_size=8"]
 
 
 def test_a_time_is_a_bound_and_a_range():
-  """The range is what published runs reach of the chips' peak, and never below the bound."""
+  """The range has the shares of peak of published runs, and is never below the bound."""
   at_least, low, high = plan.step_seconds(BASE, SHAPE, V3.chip)
   flops = 8 * TRAINING * forward_flops_per_example(BASE, max_seq_length=512, max_predictions_per_seq=20)
   assert (low, high) == pytest.approx((flops / 61.5e12 / 0.65, flops / 61.5e12 / 0.43))

@@ -1,4 +1,4 @@
-"""Manifests of several directories: compared, complete, and combined into what a run is told."""
+"""Manifests of several directories are compared, checked and combined into the settings of a run."""
 
 import dataclasses
 import json
@@ -136,7 +136,7 @@ def test_a_manifest_is_read_back_and_compared(tmp_path):
 
 
 def test_a_file_that_is_not_the_one_described_is_refused(tmp_path):
-  """A copy of another file, or one that was cut behind a record: nothing else would notice."""
+  """A copy of another file, or a file that ends after a complete record, is found only by the manifest."""
   records = [[frame_record(bytes([number]) * 20) for number in range(count)] for count in (3, 4)]
   shards = [tmp_path / name for name in _TRAIN[:2]]
   for shard, framed in zip(shards, records, strict=True):

@@ -1,4 +1,4 @@
-"""Files of records: damage is named; the index beside one holds the truth, and spares a start the reading."""
+"""Damaged record files are reported; the index is correct, and saves reading whole files at the start."""
 
 import os
 import pathlib

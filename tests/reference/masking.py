@@ -1,4 +1,4 @@
-"""n-gram masking again, with lists and sets: what `tfrecords_tools.pretraining.masking` must equal."""
+"""n-gram masking with lists and sets, the reference of `tfrecords_tools.pretraining.masking`."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Where each piece comes from in the original text: the twin of `tokenization.graph_offsets` in plain Python."""
+"""Ranges of pieces in the original text, in plain Python: the reference of `tokenization.graph_offsets`."""
 
 from collections.abc import Callable
 import functools
@@ -16,7 +16,7 @@ _TEX_QUOTES = re.compile("``|''")
 
 
 def encode_with_offsets(tokenizer: AlbertTokenizer, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-  """Ids, and for each the half-open character range of `text` it stands for.
+  """Ids, and the half-open character range of `text` for each.
 
   A range never begins or ends with white space, nor with signs that SentencePiece drops (U+200E); a lone "▁" has an
   empty one.

@@ -1,4 +1,4 @@
-"""A run directory with random weights, what is in it, and one export of every kind, made when first asked for."""
+"""A run directory with random weights, and one export of every kind, made at its first use."""
 
 from collections.abc import Callable, Iterator
 import functools

@@ -1,4 +1,4 @@
-"""The command that checks exports passes ours of every kind, and finds what is wrong with others."""
+"""check_saved_model.py passes this project's exports of every kind, and finds errors in others."""
 
 import pathlib
 import shutil
@@ -48,7 +48,7 @@ def test_an_export_passes_on_the_other_stack_too(exported, repository_dir, key: 
 
 @pytest.mark.slow
 def test_the_command_says_what_is_wrong(exported, config: AlbertConfig, tmp_path: pathlib.Path) -> None:
-  """A folder that is no number, and golden outputs of another model, which come from Python, not from the graph."""
+  """A folder whose name is no number, and golden outputs of another model."""
   wrong = tmp_path / "model"
   shutil.copytree(exported("value").path, wrong)
 

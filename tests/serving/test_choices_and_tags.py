@@ -1,4 +1,4 @@
-"""Multiple choice and tagging exports equal what fine-tuning's own features give."""
+"""Exports for multiple choice and tagging give the outputs of fine-tuning."""
 
 from collections.abc import Callable
 from typing import Any

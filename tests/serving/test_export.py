@@ -123,7 +123,7 @@ def test_strings_give_what_ids_give(
 def test_many_masks_are_answered_in_chunks(
   fill_mask: LoadedModel, monkeypatch: pytest.MonkeyPatch, run_dir: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-  """One row full of masks would make every other row's logits as many; the answers are those of one chunk."""
+  """A row with many masks would give all rows as many logits, so masks are answered in chunks with equal results."""
   rows = np.array([b"[MASK] sky [MASK] " * 3, b"the [MASK]", b"none"] * 3, object)
   whole = fill_mask.run("serving_default", {"text": rows})
   monkeypatch.setattr(fill_mask_module, "_CHUNK", 4)

@@ -70,7 +70,7 @@ def test_shared_weights_are_stored_once_and_answers_stay_near(
 
 
 def test_a_masked_lm_needs_no_pooler_and_no_sentence_head(tmp_path: pathlib.Path) -> None:
-  """TF-Hub's and Hugging Face's have none."""
+  """Checkpoints of TF-Hub and Hugging Face may have none."""
   variables = random_variables(SYNTHETIC, ("masked_lm",))
   kept = {name: value for name, value in variables.items() if "pooler" not in name}
   options = ConvertOptions(output_format="huggingface", allow_missing="^bert/pooler/")

@@ -1,4 +1,4 @@
-"""Exports with a WordPiece vocabulary take strings: the Python tokenizer and model say what they answer."""
+"""Exports with a WordPiece vocabulary take strings, and equal the Python tokenizer and model."""
 
 import pathlib
 import string
@@ -81,7 +81,7 @@ def test_straight_from_a_tf_hub_module(tmp_path: pathlib.Path, model, tokenizer,
 
 @pytest.mark.slow
 def test_a_tagger(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
-  """Made in Keras: `run_tagging.py` takes SentencePiece alone."""
+  """The model is made in Keras, because `run_tagging.py` takes only SentencePiece."""
   tagger = AlbertTagger(
     model.config,
     task=TaskSpec(kind="token_classification", name="t", label_names=("O", "B-X", "I-X"), max_seq_length=12),

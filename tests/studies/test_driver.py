@@ -1,4 +1,4 @@
-"""A study with commands that only leave what the real ones leave: order and table."""
+"""Studies with fake commands that only write the output files: their order, and the table."""
 
 import json
 import pathlib
@@ -27,7 +27,7 @@ def make_plan(tmp_path, study="sentence_loss", **changes):
 
 
 class Commands:
-  """Runs a plan, and leaves what its commands leave."""
+  """Runs a plan, and writes the output files of its commands."""
 
   def run(self, plan):
     self.finished = []

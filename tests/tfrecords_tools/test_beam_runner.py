@@ -1,4 +1,4 @@
-"""Apache Beam: the bytes of the local runner, whatever fails on the way; and what is refused."""
+"""Apache Beam gives the bytes of the local runner, also after failures; and refusals."""
 
 import dataclasses
 import gzip
@@ -115,7 +115,7 @@ def _words(corpus, model, output_dir, beam_options, **more):
 
 @pytest.mark.slow
 def test_a_killed_worker_leaves_nothing_that_counts(corpus, tiny_model, tmp_path):
-  """Two processes beside the command, as on a cluster: a job service, and a pool that starts the workers.
+  """Two processes run in addition to the command, as on a cluster: a job service, and a pool of workers.
 
   Beam's own job service waits for a lost worker for ever, others repeat or fail; so the command is ended too, in
   the middle of writing, and given again.

@@ -1,4 +1,4 @@
-"""Corpus readers: bytes to lines, every format, what auto takes a file for, and what bad input does."""
+"""Corpus readers: bytes to lines, every format, recognised formats, and bad input."""
 
 import bz2
 import gzip

@@ -1,4 +1,4 @@
-"""Instances of random documents: every promise of a record, checked on the decoded bytes."""
+"""Instances of random documents: all rules of records, checked on the decoded bytes."""
 
 import dataclasses
 import hashlib

@@ -279,7 +279,7 @@ def test_mistakes_are_one_message(corpus, tiny_model, tmp_path, change, message)
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_work_of_another_plan_is_never_taken(corpus, tiny_tokenizer, tmp_path, scheme):
-  """Even where nothing but the files of finished work tells whose they are."""
+  """Also if only the files of finished work tell the plan."""
   output = f"{scheme}{tmp_path}/out"
   with _stopping("write_shard", 3):
     _make(corpus, output, tiny_tokenizer, work_dir=str(tmp_path / "work"))
@@ -360,7 +360,7 @@ def test_the_same_input_is_known_wherever_it_is(corpus, tiny_tokenizer, tmp_path
 def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
   tiny_tokenizer, tmp_path, monkeypatch, keeps_time
 ):
-  """A block that was made of less text is never taken; those from before the cut are, if the time is as it was."""
+  """Blocks made from the truncated file are not used; earlier ones are, if the file's time is the same."""
   (path,) = _write_texts(tmp_path, [40])
   text, made = pathlib.Path(path).read_bytes(), []
   before, make_block = os.stat(path), local.Worker.make_block
@@ -391,7 +391,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
 def test_a_kill_while_it_cleans_up_leaves_what_the_next_start_removes(
   corpus, tiny_tokenizer, tmp_path, monkeypatch, work_dir
 ):
-  """Killed again and again, each time one file or folder later, it ends with nothing left."""
+  """After kills, each one file or folder later, all unfinished work is removed."""
   remove, calls = files.remove, []
 
   def remove_once(path):

@@ -1,4 +1,4 @@
-"""The demo's corpus: prose alone, each sentence once, the same every time."""
+"""The demo's corpus has only prose, each sentence once, and is always the same."""
 
 import pathlib
 import sysconfig

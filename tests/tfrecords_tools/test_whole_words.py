@@ -1,4 +1,4 @@
-"""Words beyond English: masked whole by SentencePiece's marks, and said where the original's rule tears them."""
+"""Words of other languages are masked whole by SentencePiece's marks; a warning if the original's rule divides them."""
 
 import dataclasses
 import pathlib
@@ -77,7 +77,7 @@ def test_words_are_masked_whole(tmp_path: pathlib.Path, tokenizer: AlbertTokeniz
 
 
 def test_chinese_is_masked_by_pieces(tmp_path: pathlib.Path, tokenizer: AlbertTokenizer):
-  """Between two spaces lies a sentence: as one word it would never fit the budget, or take all of it."""
+  """A whole sentence is between two spaces; as one word it would not fit the budget, or use all of it."""
   manifest = _make(tmp_path, tokenizer, "Chinese", "sentencepiece")
   views = list(_views(tmp_path, manifest))
   assert np.mean([len(view.positions) for view in views]) > 0.12 * np.mean([len(view.ids) for view in views])
@@ -91,7 +91,7 @@ def test_chinese_is_masked_by_pieces(tmp_path: pathlib.Path, tokenizer: AlbertTo
 
 
 def test_words_are_remembered_up_to_a_bound_and_found_again(tiny_tokenizer, monkeypatch):
-  """Else the memory of a worker would grow with the words of its corpus."""
+  """Without a limit the memory of a worker would grow with the number of words."""
   portions = [tiny_corpus.documents(np.random.default_rng(seed), 3) for seed in (1, 2, 1, 3)]
   expected = [BlockTokenizer(tiny_tokenizer)(few) for few in portions]
   monkeypatch.setattr(documents, "_KNOWN_CHARACTERS", 40)

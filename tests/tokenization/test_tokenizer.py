@@ -1,4 +1,4 @@
-"""`AlbertTokenizer` against the original's recorded rows, and its own promises."""
+"""`AlbertTokenizer` against the original's recorded rows, and its own rules."""
 
 from collections.abc import Callable
 import pathlib

@@ -1,4 +1,4 @@
-"""What a TPU's host makes of the programs of pretraining and fine-tuning, and what the cores' compiler knows."""
+"""Programs of pretraining and fine-tuning after the compiler passes of a TPU's host."""
 
 import pytest
 from support.tpu.programs import describe
@@ -9,7 +9,7 @@ from tensorflow.core.framework import attr_value_pb2
 
 @pytest.mark.slow
 def test_the_bridge_makes_one_program_of_each_function():
-  """Each variable goes in and comes out once, nothing is left to the host, and Keras compiles nothing itself."""
+  """Each variable is read and written once, the host runs no operations, and Keras compiles nothing itself."""
   found = report("bridge")
   if found is None:
     pytest.skip("this TensorFlow does not let Python run the bridge")

@@ -103,7 +103,7 @@ def check(families, script, *, tpus):
 
 
 def check_reductions(run, name, directory):
-  """Each gradient is summed over the replicas once, and beside them only what `fit` reports."""
+  """Each gradient is summed over the replicas once; other sums are only those of `fit`'s metrics."""
   best = read_bundle(latest_bundle(str(directory / "checkpoints/best")))
   reads_pooler = name in ("mrpc", "race")
   gradients = sum("pooler" not in variable or reads_pooler for variable in best if variable != "global_step")

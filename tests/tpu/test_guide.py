@@ -1,4 +1,4 @@
-"""docs/tpu.md: its `gcloud` commands, in the page's order, find what they name and leave nothing that costs money."""
+"""The `gcloud` commands of docs/tpu.md, in the page's order, name existing resources and delete them at the end."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def _script(page, *, queued):
 
 
 def _follow(page, directory, *, queued=False):
-  """Runs the page's commands with stand-ins; what then exists, and what was printed."""
+  """Runs the page's commands with stand-ins; returns the remaining resources and the finished process."""
   programs, state = directory / "bin", directory / "state.json"
   for path in (programs, directory / "records", directory / "vocabulary"):
     path.mkdir()
@@ -79,7 +79,7 @@ def test_every_command_finds_what_it_names_and_nothing_is_left(tmp_path, queued)
   ],
 )
 def test_a_page_that_is_wrong_is_found(tmp_path, command, instead, problem):
-  """Another zone or region, no variables on the VM, and what is left undeleted."""
+  """Finds another zone or region, missing variables on the VM, and resources that are not deleted."""
   page = _PAGE.read_text(encoding="utf-8")
   assert command in page
   left, done = _follow(page.replace(command, instead), tmp_path)

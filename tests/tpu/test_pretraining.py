@@ -1,4 +1,4 @@
-"""run_pretrain.py on the real TPUStrategy over emulated cores: what it reports and saves is what one device does."""
+"""run_pretrain.py on the real TPUStrategy over emulated cores gives the reports and checkpoints of one device."""
 
 import time
 
@@ -72,7 +72,7 @@ def test_two_cores_train_and_evaluate_as_one_device(flags, lamb):
 
 
 def test_what_the_cores_exchange(lamb):
-  """The gradients, one all-reduce each, and two sums for weights and metrics; the evaluation one."""
+  """Training has an all-reduce for each gradient, and two for weights and metrics; evaluation has one."""
   step, evaluation = lamb.programs
   assert step["collectives"] == {"CrossReplicaSum T=float32": 32 + 2}
   assert step["variables"] == 1 + 32 * 3

@@ -1,4 +1,4 @@
-"""The whole road, smaller: every command on what the one before it wrote."""
+"""The demo at a small size: every command reads the output of the one before."""
 
 import pathlib
 import re
@@ -45,7 +45,7 @@ def test_from_text_to_words(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_ends_it(tmp_path: pathlib.Path) -> None:
-  """A folder that holds something, and a stage that fails."""
+  """A folder that is not empty, and a stage that fails, end the demo."""
   (tmp_path / "thesis.txt").write_text("years of work")
   done = run_command("tpu_scripts/demo.py", f"--output_dir={tmp_path}")
   assert (done.returncode, "The output must not exist yet" in done.stderr) == (2, True)

@@ -76,7 +76,7 @@ def task(*examples, **options):
 
 
 def test_evaluations():
-  """Ranks of the own positive among the split's, of which equal ones count once; correlation with scores."""
+  """Ranks of a text's positive among all positives, where equal ones count once; correlation with scores."""
   pairs, labels = [("a", "x"), ("b", "y"), ("c", "x"), ("d", "z")], ["4.5", "2.5", "4", "3"]
   vectors = np.array([[[1, 0], [3, 0]], [[1, 1], [0, 9]], [[2, 1], [3, 0]], [[0, 1], [-1, 1]]], float)
   ranked = task(*(TextExample("", *pair) for pair in pairs))

@@ -111,7 +111,7 @@ def test_new_questions_are_answered_by_the_run(squad, folder):
 
 
 def test_the_saved_model_gives_the_same_answers(squad, folder):
-  """Strings in, answers out of the graph: what predictions.json says."""
+  """The SavedModel gives the answers of predictions.json for strings."""
   serve = tf.saved_model.load(str(folder / "two/saved_model/1")).signatures["serving_default"]
   ids, questions, contexts = zip(*questions_of(folder / "dev.json"), strict=True)
   outputs = serve(question=tf.constant(questions), context=tf.constant(contexts))

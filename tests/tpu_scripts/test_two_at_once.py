@@ -1,4 +1,4 @@
-"""Two commands that start together in one directory: one does its work undisturbed, the other is refused in a line.
+"""Of two commands that start together in one directory, one works undisturbed, the other is refused.
 
 ROUNDS=20 in the environment: so many starts of each pair.
 """
@@ -24,7 +24,7 @@ def commands():
 
 @pytest.fixture(scope="module")
 def story(commands, tmp_path_factory):
-  """Every command's flags, and what one that is alone leaves."""
+  """The flags of every command, and its output files without a second command."""
   folder = tmp_path_factory.mktemp("alone")
   write_inputs(folder)
   found = steps(lambda name: str(folder / name), folder / "work")

@@ -1,4 +1,4 @@
-"""What surrounds a run goes wrong: damaged or foreign checkpoints, vanishing files, no permission, no TPU."""
+"""Problems outside the run: damaged or foreign checkpoints, vanishing files, no permission, no TPU."""
 
 import dataclasses
 import json

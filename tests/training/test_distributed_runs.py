@@ -1,4 +1,4 @@
-"""The command on several devices and in several processes: the same losses, one end for all."""
+"""The command on several devices and in several processes: equal losses, and a common end."""
 
 import signal
 import time
@@ -76,7 +76,7 @@ def test_two_workers_stop_together_on_sigterm_and_continue(flags, one_device):
 
 
 def test_a_refusal_ends_both_workers(flags):
-  """The chief alone looks at the directory; a worker with other records is found out by all."""
+  """Only the chief checks the directory; all workers notice a worker with other records."""
   folder = flags["output_dir"].parent
   (folder / "foreign").mkdir()
   (folder / "foreign/thesis.tex").write_text("mine")

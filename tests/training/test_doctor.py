@@ -1,4 +1,4 @@
-"""`run_pretrain.py --doctor`: a line a check, what to do below it, status 1 if something is to be fixed."""
+"""`run_pretrain.py --doctor`: a line for each check, advice below it, and status 1 if a check fails."""
 
 import functools
 import os
@@ -28,7 +28,7 @@ def test_this_environment_fits_its_own_stack(tmp_path):
 
 @pytest.mark.slow
 def test_a_tpu_on_a_machine_without_one(tmp_path):
-  """A file where the run directory should be, as well; each line to fix is followed by what to do."""
+  """Also with a file at the path of the run directory; each failed check has advice."""
   (tmp_path / "file").touch()
   done = _doctor("--tpu=local", f"--output_dir={tmp_path / 'file'}", TPU_LOAD_LIBRARY="0")
   assert done.returncode == 1, done.stderr
@@ -49,7 +49,7 @@ def test_a_tensorflow_that_ends_the_process(tmp_path):
 
 
 def test_each_module_that_finds_a_tpu_by_name_is_imported(tmp_path):
-  """One that is there, and one that is missing: a line each, and the package to install."""
+  """An installed and a missing module have a line each, the missing one with its package."""
   (tmp_path / "tensorflow.py").touch()
   (tmp_path / "googleapiclient").mkdir()
   (tmp_path / "googleapiclient/discovery.py").touch()

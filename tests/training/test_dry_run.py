@@ -61,7 +61,7 @@ def broken(folder, name, examples, damage=None):
 
 
 def test_a_run_leaves_the_process_as_it_was(folder, monkeypatch):
-  """Keras' precision and TensorFlow's iterators are the caller's; this run's have no thread for tuning."""
+  """Keras' precision and settings of TensorFlow's iterators do not change; the run's iterators have no tuning thread."""
   policy, device_dataset = keras.layers.Dense(1).dtype_policy, iterators._create_device_dataset
   assert device_dataset.__module__ == iterators.__name__
   quiet: list[tf.data.Dataset] = []
@@ -96,7 +96,7 @@ def test_bad_evaluation_records_are_refused_before_anything_is_written(folder, t
 
 @pytest.mark.parametrize(("kind", "check_only"), [("damaged", False), ("short", True)])
 def test_a_bad_record_beyond_the_first_ones_is_named_when_it_is_read(folder, tmp_path, kind, check_only):
-  """Its place is found again: the reader of batches does not tell the file."""
+  """The record is searched again, because the reader of batches does not know the file."""
   good = random_examples(300, seed=3)
   (path,) = broken(tmp_path, "late", good)
   if kind == "short":

@@ -1,4 +1,4 @@
-"""Whole runs: what they leave, exact resume, refusals."""
+"""Complete runs: output files, exact resume, refusals."""
 
 import dataclasses
 import json
@@ -79,7 +79,7 @@ def test_a_run_leaves_what_it_promises(finished):
 
 
 def test_held_out_metrics_are_means_over_all_real_predictions(finished):
-  """13 examples in batches of 4: the filling of the last batch must not count."""
+  """13 examples in batches of 4; the padding of the last batch must not count."""
   reports = [json.loads(line) for line in (finished / "whole/metrics.jsonl").read_text().splitlines()]
   last = [r for r in reports if r["split"] == "eval"][-1]
   model = AlbertForPreTraining(tiny_config())
@@ -166,7 +166,7 @@ def test_killed_between_checkpoint_and_evaluation_the_restart_evaluates(finished
 @pytest.mark.slow
 @pytest.mark.timeout(660)
 def test_killed_at_twenty_moments_the_weights_are_those_of_an_undisturbed_run(finished):
-  """At any moment of start-up, training and writing, and in turn on purpose inside a checkpoint write."""
+  """Kills are in turn at random moments and inside a checkpoint write."""
   script = pathlib.Path(__file__).parent.parent / "support/tiny_pretraining.py"
   ended = subprocess.run(
     [sys.executable, str(script), str(finished), "20", "7"],

@@ -1,4 +1,4 @@
-"""A run without a sentence loss trains nothing of it, and one of next-sentence records says so."""
+"""A run without a sentence loss does not train its head; reports of next-sentence records have that name."""
 
 import dataclasses
 
@@ -42,7 +42,7 @@ def updated(strategy, index, **step_config):
 
 
 def test_off_is_the_update_with_a_sentence_term_of_zero(mirrored_2, index, monkeypatch):
-  """Within rounding, on one device and on two replicas with micro-batches. Pooler and head stay, bit for bit."""
+  """Equal within rounding, on one device and on two replicas with micro-batches; pooler and head do not change."""
   one = tf.distribute.OneDeviceStrategy("cpu:0")
   off, metrics = updated(one, index, sentence_task="")
   shared, _ = updated(mirrored_2, index, sentence_task="", gradient_accumulation_steps=2)

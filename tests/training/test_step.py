@@ -1,4 +1,4 @@
-"""The update: the original's trajectory, the same for any split of a batch, one trace."""
+"""The update: the original's trajectory, equal for any split of a batch, with one trace."""
 
 import numpy as np
 import pytest
@@ -100,7 +100,7 @@ def test_dropout_is_a_function_of_seed_step_and_micro_batch(index):
 
 @pytest.mark.stack
 def test_an_update_has_one_of_the_depths_by_seed_and_step(index):
-  """It is the update of a model with so many layers."""
+  """The update equals that of a model with this number of layers."""
   rows, steps = next(distributed_iterator(tf.distribute.OneDeviceStrategy("cpu:0"), index, 8)), range(6)
   settings = {"global_batch_size": 8, "seed": 1}
   drawn = updates_with_dropout(rows, steps, layers=2, train_depths=(1, 2), **settings)

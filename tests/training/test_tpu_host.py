@@ -1,4 +1,4 @@
-"""A TPU or another device that cannot be used is one message with what to do, whatever way it fails."""
+"""A TPU or another device that cannot be used gives one message with advice, for all kinds of failure."""
 
 import os
 import re
@@ -64,7 +64,7 @@ def test_a_name_that_cannot_be_had_is_a_users_error(monkeypatch, said):
 
 @pytest.mark.parametrize("command", ["load_tensorflow()", "load_tensorflow('local')"])
 def test_a_tensorflow_that_aborts_on_import_says_why(tmp_path, command):
-  """As a libtpu that does not fit does: the native library writes a line and ends the process."""
+  """A libtpu of another version does this: the native library writes a line and ends the process."""
   (tmp_path / "tensorflow.py").write_text("import os; os.write(2, b'F0000 wrong libtpu\\n'); os.abort()")
   path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
   code = f"from albert_tf.startup import load_tensorflow; {command}"
@@ -93,7 +93,7 @@ def test_chips(monkeypatch, tmp_path):
 
 
 def test_xla_of_the_host():
-  """Refused where it cannot be: with a TPU, and on a TensorFlow that has XLA for TPUs alone."""
+  """It is refused with a TPU, and on a TensorFlow that has XLA only for TPUs."""
   [beside_tpu] = run_script("run_pretrain", [[*PRETRAIN, "--use_xla", "--tpu=local"]])
   assert (beside_tpu.status, "--tpu and --use_xla exclude each other" in beside_tpu.stderr) == (2, True)
   if not compat.HOST_XLA:
@@ -102,7 +102,7 @@ def test_xla_of_the_host():
 
 
 def test_keras_never_chooses_xla_by_itself(monkeypatch):
-  """It would on the host of a TPU, where the runtime ends with NotFoundError."""
+  """On the host of a TPU it would, and the runtime would end with NotFoundError."""
   listed = tf.config.list_physical_devices
   beside = tf.config.PhysicalDevice("/physical_device:TPU_SYSTEM:0", "TPU_SYSTEM")
   monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [*listed(kind), beside])

@@ -1,4 +1,4 @@
-"""What a model may start from: the weights of another depth only where layers share whole blocks."""
+"""Warm starts: weights of another depth are accepted only if layers share whole blocks."""
 
 import pathlib
 from typing import Any

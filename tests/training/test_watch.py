@@ -1,4 +1,4 @@
-"""The watch speaks about what is wrong, names causes, and is silent otherwise."""
+"""Warnings of a run name problems and causes; runs without problems have none."""
 
 import math
 
@@ -31,7 +31,7 @@ def test_not_finite_names_steps_checkpoint_and_remedy():
 
 
 def settings(*, batch_size=4096, width=1, **optimizer):
-  """The paper's, with changes; `width`: how many times narrower than base."""
+  """The paper's settings with changes; `width`: how many times narrower than base."""
   model = AlbertConfig.from_name("base")
   return PretrainingSettings(
     input_files=(),

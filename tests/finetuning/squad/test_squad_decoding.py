@@ -1,4 +1,4 @@
-"""Decoding equals the rules applied span by span; answers come from the original text."""
+"""Decoding equals the rules applied to each span; answers are parts of the original text."""
 
 import collections
 import json
@@ -32,7 +32,7 @@ def features():
 
 
 def text_of(features, window, first, last):
-  """The text of places `first` to `last` of a row, and whether the start has most context there; else None."""
+  """The text from `first` to `last` of a row if the start has its maximum context there; else None."""
   row, begins, lengths, text_begins = features.windows
   begin, length, text_begin = begins[window], lengths[window], text_begins[window]
   first, last = first - text_begin, last - text_begin

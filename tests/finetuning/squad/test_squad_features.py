@@ -1,4 +1,4 @@
-"""What is wrong with a SQuAD file is said; windows, alignment and positions equal the original's, on every feature."""
+"""Errors in SQuAD files are reported; windows, alignment and positions equal the original's for all features."""
 
 import copy
 import json
@@ -21,7 +21,7 @@ GOLDEN = SquadSettings(max_seq_length=64, doc_stride=16, max_query_length=12)
 
 @pytest.fixture(scope="module")
 def golden():
-  """Recorded features, and ours. The original's tokenizer is `nostrip` (its digit-comma rule)."""
+  """Recorded features and this project's. The original's digit-comma rule is `nostrip`."""
   tokenizer = AlbertTokenizer.from_pretrained(SPM_MODEL, digit_comma="nostrip")
   data = read_squad(SQUAD_INPUT, version="2.0", require_answers=True)
   return golden_rows("squad_features"), make_features(data, tokenizer=tokenizer, settings=GOLDEN)
@@ -117,7 +117,7 @@ def test_reads(tmp_path, impossible):
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
 @pytest.mark.parametrize("said", [{}, {"is_impossible": False}, {"answers": None}])
 def test_empty_answers_everywhere_are_no_answers(tmp_path, version, said):
-  """Of a test file whose answers were taken out; scored, it would be exactly right with nothing but abstentions."""
+  """A test file without answers is not scored; otherwise empty answers to all questions would be right."""
   questions = [
     changed(each, **{"answers": [], "is_impossible": None} | said) for each in (ANSWERED, IMPOSSIBLE)
   ]

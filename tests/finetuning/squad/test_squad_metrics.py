@@ -1,4 +1,4 @@
-"""The official scores on cases worked out by hand, and the threshold search against trying every threshold."""
+"""The official scores for cases computed by hand, and the threshold search against a trial of every threshold."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The task with the engine: the original's loss and checkpoint, the files, what chooses."""
+"""SQuAD with the engine: the original's loss and checkpoint, the files, and the choice of the checkpoint."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ def write(path, articles, **changes):
 
 
 def compiled_loss(task, labels, outputs):
-  """What Keras' `compile` makes of the task's losses and weights."""
+  """The loss that Keras' `compile` makes from the task's losses and weights."""
   losses, weights = task.loss(), task.loss_weights
   assert losses.keys() == weights.keys() == labels.keys()
   return sum(weights[k] * tf.reduce_mean(losses[k](labels[k], outputs[k])) for k in losses)
@@ -60,7 +60,7 @@ def test_losses_are_the_originals():
 
 
 def test_the_originals_checkpoint_answers(tmp_path, tokenizer):
-  """Without training, with and without the answers, from a checkpoint that the original's code wrote."""
+  """Predicts with a checkpoint of the original's code, for files with and without answers."""
   start = read_start(
     golden_checkpoint("tiny_squad_v2"), albert_config_file=TINY_CONFIG, spm_model_file=SPM_MODEL
   )
@@ -111,7 +111,7 @@ def fake_outputs(features, null_scores):
 
 
 def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
-  """Null scores of the reported file are 10 higher: its own best threshold would be another."""
+  """Null scores of the reported file are 10 higher, so its best threshold would differ."""
   train, predict = write(tmp_path / "train.json", 10), write(tmp_path / "predict.json", 6)
   files = SquadFiles(version="2.0", train_file=train, predict_file=predict, held_out_fraction=0.3)
   task = build_task(files, settings=SIZES, tokenizer=tokenizer)

@@ -1,4 +1,4 @@
-"""The whole way from text to a served model, by the commands: in a folder or in a bucket."""
+"""All commands from text to a served model, in a folder or in a bucket."""
 
 from collections.abc import Callable
 import dataclasses
@@ -65,7 +65,7 @@ def steps(place: Callable[[str], str], work_dir: pathlib.Path) -> dict[str, Step
   """The commands in order, by name.
 
   Args:
-    place: from a name to where it is.
+    place: function from a name to its path.
     work_dir: a local folder, which the making of records needs.
   """
   records = {

@@ -1,4 +1,4 @@
-"""A stand-in of `gcloud` for one guide: it knows what exists, by name and zone, and refuses what is not there.
+"""A stand-in of `gcloud` for docs/tpu.md, which keeps resources by name and zone, and refuses unknown ones.
 
 State is a JSON file, `$GCLOUD_STATE`. A machine is preempted while its first `ssh --command` trains; `tpu$` lines
 come as `ssh --on-tpu`, in which only the variables of the copied `tpu.env` have values.
