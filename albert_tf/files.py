@@ -42,7 +42,7 @@ class StoreError(OSError, UserError):
   """A remote store that refuses or does not answer; commands print the message alone."""
 
   def __str__(self) -> str:
-    return f"Files must be within reach. Received: {self.filename}: {self.strerror}."
+    return f"Files must be accessible. Received: {self.filename}: {self.strerror}."
 
 
 def _gfile() -> Any:
@@ -395,7 +395,7 @@ def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[
     broken = next((path for path in matched if os.path.islink(path) and not os.path.exists(path)), "")
     if broken:
       raise UserError(
-        f"A link must lead to a file. Received: {broken}, which leads to none. Correct or remove it."
+        f"A link must point to a file. Received: {broken}, which leads to none. Correct or remove it."
       )
     if not found:
       raise UserError(

@@ -64,7 +64,7 @@ def make_runner(work: Work, beam_options: Sequence[str]) -> Runner:
     return BeamRunner(beam_options)
   if beam_options:
     raise UserError(
-      f"Everything is given by flags. Received: {beam_options[0]!r}. Quote glob patterns, so that the shell does "
+      f"All arguments must be flags. Received: {beam_options[0]!r}. Quote glob patterns, so that the shell does "
       "not expand them."
     )
   if files.is_remote(work.work_dir or work.output_dir):

@@ -62,7 +62,7 @@ class DataFiles(Settings):
       needed = ["train", *{"test"}.intersection(needed)]  # Evaluation takes a part of training.
     for split in needed:
       if not named[split]:
-        raise UserError(f"What is to be done needs {split} data. Received: no --{split}_file. Name it.")
+        raise UserError(f"These flags need {split} data. Received: no --{split}_file. Name it.")
     paths = {split: named[split] for split in needed}
     return data.read_splits(paths, reader, eval_fraction=self.eval_fraction)
 
@@ -105,7 +105,7 @@ def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None
   )
   if vocab_file is None and isinstance(start.tokenizer, WordPieceTokenizer):
     raise UserError(
-      "This task needs a SentencePiece model, which tells the place of each token in the text. Received: "
+      "This task needs a SentencePiece model, which gives the position of each token in the text. Received: "
       f"{start.source}, with a WordPiece vocabulary. Only run_glue.py takes one."
     )
   task = prepare(start)
@@ -124,7 +124,7 @@ def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None
 
 
 def _combine(prepare: Callable[[Any], Any], names: Sequence[str]) -> None:
-  """Leaves an ensemble's directory; the first run's tokenizer, lengths and columns read the data."""
+  """Writes an ensemble's directory; reads the data with the first run's tokenizer, lengths and columns."""
   from albert_tf.configs import AlbertConfig
   from albert_tf.finetuning.engine import ensemble
   from albert_tf.finetuning.initialize import Start
@@ -133,8 +133,8 @@ def _combine(prepare: Callable[[Any], Any], names: Sequence[str]) -> None:
 
   if FLAGS.do_train or FLAGS.init_checkpoint:
     raise UserError(
-      "--ensemble_of combines what runs have answered. Received: it with --do_train or --init_checkpoint. Leave that "
-      "out; a recipe is not needed either."
+      "--ensemble_of combines stored answers of runs. Received: it with --do_train or --init_checkpoint. Leave them "
+      "and recipes out."
     )
   directories = ensemble.run_directories(names)
   first = directories[0]

@@ -50,7 +50,7 @@ def _prepare(start: Any) -> Any:
   trained, is_stsb = finetuning.trained_spec(), command.task_name == "sts-b"
   if len(columns.texts) != 2 or (columns.label and columns.negative) or columns.multi_label:
     raise UserError(
-      "Two --text_columns are compared, and either --label_column or --negative_column may be there. Received: "
+      "Two --text_columns are needed, with at most one of --label_column and --negative_column. Received: "
       f"{','.join(columns.texts)}, {columns.label or 'none'}, {columns.negative or 'none'}."
     )
   if is_stsb:

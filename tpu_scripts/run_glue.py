@@ -47,7 +47,7 @@ def _prepare(start: Any) -> Any:
   length = finetuning.max_seq_length(given.max_seq_length, start)
   if (name == "custom") == bool(command.data_dir):
     raise UserError(
-      "GLUE's tasks need --data_dir, GLUE's folder; --task_name=custom has --train_file and the like instead. "
+      "Tasks of GLUE need --data_dir; --task_name=custom needs --train_file or other files. "
       f"Received: --task_name={name}, --data_dir={command.data_dir}."
     )
   if name != "custom":

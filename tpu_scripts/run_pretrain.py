@@ -81,7 +81,7 @@ def read_settings(command: Command, distribution: DistributionConfig) -> Pretrai
   records.check_vocab_size(model.vocab_size)
   if command.masked_lm_prob is not None and command.masking == "stored":
     raise UserError(
-      "Stored masks cover what they cover. Received: --masked_lm_prob with --masking=stored. Add --masking=fresh."
+      "--masked_lm_prob needs fresh masks. Received: it with --masking=stored. Add --masking=fresh."
     )
   step = commands.from_flags(StepConfig, sentence_task=records.trained_sentence_task(command.sentence_loss))
   learning_rate = scale_learning_rate(

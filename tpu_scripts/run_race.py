@@ -58,7 +58,7 @@ def _read(command: Command, given: finetuning.DataFiles) -> dict[str, list[Choic
   levels = [level for level in LEVELS if not left_out[level]]
   if not (command.data_dir and levels):
     raise UserError(
-      "RACE is read from a folder, --data_dir, and one level is left out at most. Received: "
+      "RACE needs its folder, --data_dir, and at least one school level. Received: "
       f"--data_dir={command.data_dir} for {len(levels)} levels."
     )
   return {

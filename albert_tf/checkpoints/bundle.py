@@ -101,7 +101,7 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
     except (tf.errors.OpError, OSError) as error:
       reason = str(getattr(error, "message", None) or error).splitlines()[0]
       raise UserError(
-        f"A checkpoint must be written whole. Received: {prefix} ({reason}). Free disk space or correct the "
+        f"A checkpoint must be complete. Received: {prefix} ({reason}). Free disk space or correct the "
         "permissions; earlier checkpoints are untouched."
       ) from error
     finally:
@@ -151,7 +151,7 @@ def latest_bundle(directory: str) -> str | None:
   prefixes = [prefix for prefix in map(strip_suffix, names) if not files.is_unfinished(prefix)]
   if len(prefixes) > 1:
     raise UserError(
-      f"A directory with several checkpoints leaves open which is meant. Received: {directory} with "
+      f"Of several checkpoints one must be named. Received: {directory} with "
       f"{', '.join(prefixes)}. Give one prefix, for example {os.path.join(directory, prefixes[0])}."
     )
   return os.path.join(directory, prefixes[0]) if prefixes else None

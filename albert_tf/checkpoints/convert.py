@@ -94,7 +94,7 @@ def _unshare(
     return config, variables
   if config.sharing in ("attention", "ffn"):
     raise UserError(
-      f"Only this project shares attention or feed-forward alone. Received: sharing={config.sharing!r} for "
+      f"Only this project's format shares only attention or feed-forward. Received: sharing={config.sharing!r} for "
       f"--output_format={options.output_format}. Add --expand_sharing: every layer gets its own copy, and "
       "the model computes the same."
     )

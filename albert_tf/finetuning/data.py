@@ -43,7 +43,7 @@ def hold_out(
   )
   if len(names) < 2:
     raise UserError(
-      "Some training examples are held out for evaluation, of two or more examples or paragraphs. Received: "
+      "Without evaluation data, at least two training examples or paragraphs are needed. Received: "
       f"{len(names)} in {source}. Name evaluation data."
     )
   order = np.random.default_rng(0).permutation(len(names))
@@ -201,7 +201,7 @@ def _text_table(rows: list[tuple[int, list[str]]], path: str) -> Table:
   if wrong or len(set(header)) < len(header):
     line, count = wrong[0] if wrong else (1, len(header))
     raise UserError(
-      "A table has a header of different names, and as many columns in every row. Received: "
+      "A table needs different names in its header, and equal numbers of columns in all rows. Received: "
       f"{path} with {', '.join(header)}, and {count} in line {line}. Is a text with tabs or commas not quoted, or the "
       "suffix the wrong one?"
     )

@@ -50,7 +50,7 @@ class Lamb(compat.OptimizerBase):
   ):
     if kwargs.get("weight_decay") is not None:
       raise ValueError(
-        "The decay here is inside the update, unlike Keras' own. Received: "
+        "Weight decay is part of the update; Keras' own is not used. Received: "
         f"weight_decay={kwargs['weight_decay']}. Use weight_decay_rate."
       )
     super().__init__(learning_rate, name=name, **kwargs)

@@ -49,7 +49,7 @@ class DataOrder:
     if LANES % n and n % LANES:
       fewer = max(k for k in (1, 2, 4, 8, 16, 32, n // LANES * LANES) if k < n)
       raise UserError(
-        f"Hosts share the reading if their number divides {LANES}, or {LANES} divides it. Received: {n} hosts, "
+        f"The number of hosts must divide {LANES} or be a multiple of it. Received: {n} hosts, "
         f"of which each would have to read all records. Use {fewer}, or one host with more replicas."
       )
 

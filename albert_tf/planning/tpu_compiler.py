@@ -68,7 +68,7 @@ def compile_hlo(
     if not result.exists():
       last_words = done.stdout.decode(errors="replace")[-1500:].strip()
       raise UserError(
-        f"The TPU compiler must answer. Received: it ended without one for {topology}; its last words: "
+        f"The TPU compiler must return a program. Received: none for {topology}; its last output: "
         f"{last_words!r}. Try a smaller batch or another topology."
       )
     answer = json.loads(result.read_text(encoding="utf-8"))

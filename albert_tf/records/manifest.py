@@ -119,7 +119,7 @@ def find_manifests(record_files: Sequence[str]) -> dict[str, Manifest]:
   if manifests and len(manifests) < len(found):
     without = next(directory for directory, manifest in found.items() if manifest is None)
     raise UserError(
-      f"Records that are read together must all be described, or none. Received: {next(iter(manifests))}, which has "
+      f"All directories of records must have a manifest, or none. Received: {next(iter(manifests))}, which has "
       f"a {MANIFEST_NAME}, and {without}, which has none. Copy it there from where the records were made, or leave "
       "those files out."
     )
@@ -170,8 +170,8 @@ def check_agreement(manifests: Mapping[str, Manifest], fields: Collection[str]) 
   ]
   if wrong:
     raise UserError(
-      f"Records of one run must be made alike. Received: {'; '.join(wrong)}. Name directories that agree, or make "
-      "the others again."
+      f"Records of one run must have the same settings. Received: {'; '.join(wrong)}. Use directories that agree, or make the "
+      "others again."
     )
 
 

@@ -54,7 +54,7 @@ class Child:
   pool: futures.ProcessPoolExecutor | None = None
 
   def __call__(self, read: Callable[..., None], path: pathlib.Path, *more: Any) -> None:
-    """Calls `read(path, *more)`: it must return, or raise `UserError` with the file's name, in bounded time and memory."""
+    """Calls `read(path, *more)`, which must return or raise `UserError` with its name. Bounds time and memory."""
     if self.pool is None:
       spawn = multiprocessing.get_context("spawn")
       self.pool = futures.ProcessPoolExecutor(1, mp_context=spawn, initializer=_bound)

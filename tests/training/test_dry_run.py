@@ -61,7 +61,7 @@ def broken(folder, name, examples, damage=None):
 
 
 def test_a_run_leaves_the_process_as_it_was(folder, monkeypatch):
-  """Keras' precision and settings of TensorFlow's iterators do not change; the run's iterators have no tuning thread."""
+  """Keras' precision and TensorFlow's iterator settings do not change; the run's iterators have no tuning thread."""
   policy, device_dataset = keras.layers.Dense(1).dtype_policy, iterators._create_device_dataset
   assert device_dataset.__module__ == iterators.__name__
   quiet: list[tf.data.Dataset] = []

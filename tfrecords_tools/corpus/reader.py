@@ -115,7 +115,7 @@ def _detect(head: bytes, path: str, options: CorpusOptions) -> str:
     return "mediawiki"
   if re.match(r"<doc\s[^>]*\bid=", start):
     raise UserError(
-      f"Of WikiExtractor's output the JSON lines are read. Received: {path}, with blocks <doc …>. Run it with --json, "
+      f"WikiExtractor's output must be JSON lines. Received: {path}, with blocks <doc …>. Run it with --json, "
       "or give the dump itself."
     )
   if start.startswith("{") and _is_json_lines(start):

@@ -200,7 +200,7 @@ class _Workers:
         yield from (future.result() for future in done)
     except concurrent.futures.BrokenExecutor as error:
       raise UserError(
-        "Every worker process must go on to its end. Received: one that was killed, as the system does when memory is "
+        "Every worker process must finish. Received: one that was killed, as the system does when memory is "
         "short. Give the same command again, which continues, perhaps with fewer --num_workers."
       ) from error
 

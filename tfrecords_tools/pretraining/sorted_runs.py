@@ -52,7 +52,7 @@ class Run:
       data = memoryview(stream.read(offsets[-1]))
     if len(data) != offsets[-1]:
       raise UserError(
-        f"Unfinished work must stay as it is. Received: {self.path}, cut short. Give the same command again."
+        f"Unfinished work must not be changed. Received: {self.path}, cut short. Give the same command again."
       )
     return np.array(keys[first:last]), [data[begin:end] for begin, end in itertools.pairwise(offsets)]
 

@@ -53,7 +53,7 @@ def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
     sentences = [sentence._replace(tags=None) for sentence in sentences]
   elif wrong := [each for each in sentences if len(each.tags or ()) != len(each.words)]:
     raise UserError(
-      f"Every word of a file has a tag, or none has. Received: {len(wrong[0].words)} words and "
+      f"All words of a file must have tags, or none. Received: {len(wrong[0].words)} words and "
       f"{len(wrong[0].tags or ())} tags in the sentence of {wrong[0].where}. Fix it, or name the tags' column "
       "(--tag_column) or key (--tag_key)."
     )

@@ -124,7 +124,7 @@ class ScoresTask(FineTuningTask):
     path = os.path.join(directory, f"scores_{split}.npz")
     if not files.exists(path):
       raise UserError(
-        f"A run must have left its scores to be one of an ensemble. Received: {directory} without "
+        f"A member of an ensemble must have stored scores. Received: {directory} without "
         f"{os.path.basename(path)}. Let it make them with --do_eval or --do_predict instead of --do_train."
       )
     with np.load(io.BytesIO(files.read_bytes(path))) as stored:
