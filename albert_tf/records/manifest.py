@@ -170,8 +170,8 @@ def check_agreement(manifests: Mapping[str, Manifest], fields: Collection[str]) 
   ]
   if wrong:
     raise UserError(
-      f"Records of one run must have the same settings. Received: {'; '.join(wrong)}. Use directories that agree, or make the "
-      "others again."
+      f"Records of one run must have equal settings. Received: {'; '.join(wrong)}. Name directories that agree, or "
+      "make the others again."
     )
 
 

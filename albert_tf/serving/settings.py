@@ -13,7 +13,9 @@ class ExportSource(Settings):
     help="Kind of model. encoder: vectors of a text; fill_mask: words for [MASK]; others: a fine-tuned run's task.",
     choices=EXPORT_KINDS,
   )
-  init_checkpoint: str = setting(help="A run directory, with its best, else newest checkpoint; or a prefix.")
+  init_checkpoint: str = setting(
+    help="A run directory (best, else newest checkpoint), or a checkpoint prefix."
+  )
 
 
 class ExportSettings(Settings):

@@ -92,7 +92,7 @@ class StepConfig(DepthSettings):
   )
   gradient_accumulation_steps: int = setting(
     1,
-    "Number of micro-batches that each batch is computed in, to save memory. compile_for_tpu.py chooses for 0.",
+    "Number of micro-batches that each batch is computed in, to save memory. 0: compile_for_tpu.py chooses.",
     minimum=0,
   )
   seed: int = setting(12345, "Seed of all random choices.", minimum=0, maximum=2**31 - 1)

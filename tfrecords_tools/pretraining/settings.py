@@ -32,7 +32,7 @@ class RecordSettings(Settings):
   sentence_pair: Literal["sop", "nsp", "none", "ordered"] = setting(
     "sop",
     "The segments, and what label 1 means. sop: swapped. nsp: the second is of another document. ordered: two "
-    "without labels. none: one without a label.",
+    "segments without labels. none: one segment.",
   )
   ngram: int = setting(3, "Longest n-gram that is masked as a whole, in words.", minimum=1, maximum=64)
   ngram_distribution: str = setting(
