@@ -1,8 +1,8 @@
 """ALBERT for TensorFlow 2 / Keras: pretraining, fine-tuning and serving.
 
 Importing this package alone loads neither TensorFlow nor Keras, so that the data tools and `--help` stay light: the
-names below are loaded when they are first used. The first of them that belongs to Keras registers all of them, so
-`from albert_tf import AlbertClassifier` is all that `keras.saving.load_model` needs.
+names below are loaded when they are first used. The first Keras class that is used registers all of them. So before
+`keras.saving.load_model`, write `from albert_tf import AlbertClassifier`; `import albert_tf` is not enough.
 """
 
 import importlib

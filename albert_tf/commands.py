@@ -1,4 +1,4 @@
-"""What every command shares: flags made from settings, flag files, and how an error reaches the person.
+"""Shared code of all commands: flags made from settings, flag files, and printing of errors.
 
 Only `tpu_scripts/` and `tfrecords_tools/` import it; library code never reads flags.
 """
@@ -50,7 +50,7 @@ def define_flags(cls: type, **defaults: Any) -> None:
 
 
 def from_flags(cls: type[_Settings], **given: Any) -> _Settings:
-  """The settings `cls`: the fields that are given, and every other one that has a flag as the flag says."""
+  """Makes the settings `cls` from the given fields, and from flags for other fields."""
   fields = [field for field in settings.fields_of(cls) if field.flag and field.flag in FLAGS]
   return cls(**{field.name: _value(field) for field in fields if field.name not in given}, **given)
 
@@ -67,9 +67,9 @@ def _value(field: settings.Field) -> Any:
 
 
 def run(main: Callable[..., int | None], *, takes_arguments: bool = False) -> None:
-  """Parses flags, calls `main()`, or with `takes_arguments` `main(what is no flag)`, and exits with its status.
+  """Parses flags, calls `main()`, with `takes_arguments` `main(other arguments)`, and exits with its status.
 
-  A `UserError` is one message and status 2. Of any other error it shows the last line, with `--debug` the traceback.
+  For a `UserError` it prints the message and exits with 2. For others it prints the last line, with `--debug` all.
   """
   if "debug" not in FLAGS:
     flags.DEFINE_bool("debug", False, "Show the traceback of an error.")
@@ -110,7 +110,7 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 
 def as_typed(script: str) -> str:
-  """How a person starts the script: `python tpu_scripts/run_glue.py`, or `albert-run-glue` once pip installed it."""
+  """The command line of a script: `python tpu_scripts/run_glue.py`, or `albert-run-glue` after an installation."""
   name = os.path.basename(script).removesuffix(".py").replace("_", "-")
   return f"albert-{name}" if is_installed else f"python {script}"
 
@@ -128,8 +128,8 @@ def _print_help(program: str, *, everything: bool) -> None:
 def expand_flag_files(arguments: Iterable[str], *, folder: str = "") -> list[str]:
   """The arguments, with the content of each flag file in its place.
 
-  A `--flagfile` in a flag file is looked for in its `folder`, then in the working directory, then among the recipes of
-  this installation; one that is nowhere is left to absl, which reports it.
+  A `--flagfile` in a flag file is searched in its `folder`, in the working directory, and among the recipes of this
+  installation. absl reports a missing one.
   """
   expanded: list[str] = []
   words = iter(arguments)

@@ -1,7 +1,7 @@
-"""The differences between the supported stacks, and nothing else.
+"""The code for differences between the supported stacks.
 
 `keras3`: TensorFlow 2.20-2.21 with Keras 3. `addons`: TensorFlow 2.15 with Keras 2.15 and TensorFlow Addons.
-`tpu`: tensorflow-tpu 2.19, which has the TPU's kernels, with Keras 3. No other module asks which one it runs on.
+`tpu`: tensorflow-tpu 2.19, which has the TPU's kernels, with Keras 3. Other modules do not check the stack.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def variable_path(variable: Any) -> str:
 
 
 def message_fields(message: Any) -> dict[str, Any]:
-  """A protocol buffer as JSON has it, fields that hold their default included."""
+  """A protocol buffer as a JSON object, including fields with default values."""
   options = inspect.signature(json_format.MessageToDict).parameters
   with_defaults = (
     # Before protobuf 5, which TensorFlow 2.15 does not take.
@@ -56,7 +56,7 @@ def message_fields(message: Any) -> dict[str, Any]:
 
 
 def tensorflow_addons() -> Any:
-  """The `tensorflow_addons` package; a `UserError` on the stack that cannot have it."""
+  """The `tensorflow_addons` package; raises `UserError` on other stacks."""
   with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # It announces its own end of life.
     try:

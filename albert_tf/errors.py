@@ -1,4 +1,4 @@
-"""Exceptions that end a command without a fault in its code: a mistake of the user, or a signal.
+"""Exceptions that end a command without an error in its code: mistakes of users, and signals.
 
 A leaf: every package may import it, and it imports nothing of ours.
 """
@@ -10,7 +10,7 @@ EXIT_USER_ERROR, EXIT_STOPPED = 2, 143  # 143 is what a shell reports for SIGTER
 
 
 class UserError(ValueError):
-  """Something the user can fix: states the rule, what was received, what to do.
+  """A mistake that the user can correct. The message has the rule, the received value, and what to do.
 
   Commands print the message alone, without a traceback, and exit with status 2.
   Library callers may treat it as the `ValueError` it is.
@@ -18,11 +18,11 @@ class UserError(ValueError):
 
 
 class StoppedError(Exception):
-  """SIGTERM or Control-C has ended the work. What was done is saved; commands print the message and exit with 143."""
+  """SIGTERM or Control-C has ended the work, and it is saved; commands print the message and exit with 143."""
 
 
 def optional_package(name: str, *, extra: str, purpose: str) -> Any:
-  """The module `name`, which only an extra of the installation brings.
+  """Imports the module `name`, which only an extra of the installation has.
 
   Raises:
     UserError: it is not installed.

@@ -1,9 +1,9 @@
 """File operations for local paths and buckets; no other module opens, lists, renames or removes files.
 
-Local paths go to plain Python, `scheme://` paths to TensorFlow's file systems; either way a failure is an `OSError`.
-What is written to a store is finished on this machine's disk first, uploaded under a temporary name, and counts once
-the store has as many bytes: a connection that breaks can leave an upload that the client takes for complete.
-(TensorBoard's event files are the exception: TensorFlow writes those itself.)
+Local paths use Python's functions, `scheme://` paths TensorFlow's file systems; failures are `OSError`s. A file for a
+bucket is first written to this machine's disk and uploaded under a temporary name. It is renamed when the bucket has
+all bytes, because after a broken connection the client may believe that an upload is complete. TensorFlow writes
+TensorBoard's event files itself.
 A leaf: every package may import it. TensorFlow is imported only when a remote path (`gs://…`) is used, so data
 workers on local files never load it.
 """
@@ -39,7 +39,7 @@ _REFUSALS = {
 
 
 class StoreError(OSError, UserError):
-  """A remote store that refuses or does not answer; commands print the message alone."""
+  """A bucket refuses requests or does not answer; commands print only the message."""
 
   def __str__(self) -> str:
     return f"Files must be accessible. Received: {self.filename}: {self.strerror}."
@@ -78,7 +78,7 @@ def _os_errors(path: str, *, whole_bucket: bool = False) -> Iterator[None]:
 
 
 class _Found(NamedTuple):
-  """What is at a path."""
+  """A file or directory at a path."""
 
   size: int
   time: int  # Of its last change, in nanoseconds.
@@ -86,7 +86,7 @@ class _Found(NamedTuple):
 
 
 def _stat(path: str) -> _Found | None:
-  """What is at `path`; None where nothing is. A bucket must exist."""
+  """The kind and size of the file at `path`; None if there is none. A bucket must exist."""
   try:
     if not is_remote(path):
       local = os.stat(path)
@@ -201,7 +201,7 @@ def parse_json(text: bytes | str, source: str, **types: Any) -> dict[str, Any]:
 
 
 def check_fields(values: Mapping[str, Any], source: str, **types: Any) -> None:
-  """Refuses an object without a field of the type, such as `dict`, or `str | None` for one that may be missing."""
+  """Raises `UserError` if a field has another type, such as `dict`, or `str | None` for an optional one."""
   for name, kind in types.items():
     if not isinstance(values.get(name), kind):
       words = getattr(kind, "__name__", kind)
@@ -259,7 +259,7 @@ def glob(pattern: str) -> list[str]:
 
 
 def check_new(path: str) -> None:
-  """Refuses a file, or a directory that holds something, where a command is to write."""
+  """Raises `UserError` if `path` is a file, or a directory that is not empty."""
   if exists(path) and not (isdir(path) and not listdir(path)):
     raise UserError(
       f"The output must not exist yet, or be an empty directory. Received: {path}, which holds something. Choose "
@@ -268,7 +268,7 @@ def check_new(path: str) -> None:
 
 
 def makedirs(path: str) -> None:
-  """Makes sure that files can be put below `path`; a `UserError` where that cannot be done."""
+  """Makes the directory `path`; raises `UserError` if that is not possible."""
   try:
     if not is_remote(path):
       os.makedirs(path, exist_ok=True)
@@ -305,7 +305,7 @@ def rename(source: str, target: str) -> None:
 
 
 def copy(source: str, target: str) -> None:
-  """Copies one file over `target`, which is whole or untouched; between stores the bytes pass through this machine."""
+  """Copies one file to `target`, atomically; between buckets the bytes pass through this machine."""
   temporary = unfinished(target)
   expected = size(source)
   try:
@@ -337,7 +337,7 @@ def copy_tree(source: str, target: str, *, last: str = "") -> None:
 
 
 def publish(source: str, target: str) -> None:
-  """Gives a finished local file its final name: on the same disk by renaming, in a store by a checked upload."""
+  """Moves a finished local file to its path: on a disk by renaming, in a bucket by a checked upload."""
   if is_remote(target):
     copy(source, target)
     os.remove(source)
@@ -349,7 +349,7 @@ def publish(source: str, target: str) -> None:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[str]:
-  """A temporary folder of this machine; where its disk is full, the error names it and not the store."""
+  """A temporary folder of this machine; if its disk is full, the error names it and not the bucket."""
   with tempfile.TemporaryDirectory() as folder:
     try:
       yield folder
@@ -364,7 +364,7 @@ def _scratch() -> Iterator[str]:
 
 @contextlib.contextmanager
 def workplace(path: str) -> Iterator[str]:
-  """The local folder to write a file in that becomes `path` by `publish`: its own, for a store a scratch folder."""
+  """The local folder for a file that `publish` moves to `path`: the same folder, or for a bucket a temporary one."""
   if is_remote(path):
     with _scratch() as folder:
       yield folder
@@ -385,7 +385,7 @@ def local_copy(path: str) -> Iterator[str]:
 
 
 def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[str]:
-  """Files that match glob patterns, in a list or separated by commas, sorted within each; a `UserError` for none."""
+  """Files that match glob patterns (a list, or with commas), sorted for each; raises `UserError` if there are none."""
   if isinstance(patterns, str):
     patterns = [part.strip() for part in patterns.split(",") if part.strip()]
   paths: dict[str, None] = {}  # Ordered, without repeats.
@@ -407,7 +407,7 @@ def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[
 
 @contextlib.contextmanager
 def atomic_writer(path: str, mode: str = "wb") -> Iterator[IO[Any]]:
-  """Writes a file that gets its name when it is whole; on any exception `path` is untouched."""
+  """Writes a file that is renamed to `path` when it is complete; on an exception `path` does not change."""
   with workplace(path) as folder:
     temporary = unfinished(os.path.join(folder, os.path.basename(path)))
     try:
@@ -433,9 +433,9 @@ def write_json(path: str, values: Any) -> None:
 
 @contextlib.contextmanager
 def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
-  """A local folder to fill, which becomes `path`, so far missing or empty, when it is whole.
+  """A local folder to fill. When it is complete, it becomes `path`, which must be missing or empty.
 
-  A disk shows it at once; a bucket file by file, with `last` at the end, the file by which readers know the directory.
+  On a disk it appears at once; in a bucket file by file, with `last` at the end, by which readers find it.
   """
   path = abspath(path)  # So that the temporary folder of "." is next to it, not inside.
   if is_remote(path):

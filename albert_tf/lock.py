@@ -1,4 +1,4 @@
-"""The lock that lets one process at a time write in a directory: the kernel's, or in a bucket records that expire."""
+"""A lock that lets one process at a time write in a directory: a file lock, or in a bucket records that expire."""
 
 import contextlib
 import fcntl
@@ -21,12 +21,12 @@ _POLL_SECONDS = 0.2
 
 
 class DirectoryLock:
-  """The lock of one directory; `lock.json` says who holds it, or held it last.
+  """The lock of one directory; `lock.json` names the process that has it, or had it last.
 
-  The kernel gives a lock on a disk back when its process ends, in whatever way. A bucket has no locks, and TensorFlow
-  does not offer its "create only if absent". There each process writes a record of its own, and then lists all: of two
-  the later one sees the earlier, however long an upload takes. It withdraws where another holds the lock or has a
-  smaller id. The owner renews its record; one that has expired counts no more.
+  The kernel releases a lock on a disk when its process ends. A bucket has no locks, and TensorFlow does not support
+  "create only if absent". So each process writes its own record and then lists all records; of two processes the later
+  one sees the earlier. A process withdraws if another has the lock or a smaller id. The owner renews its record; an
+  expired record does not count.
   """
 
   def __init__(self, directory: str):
@@ -40,7 +40,7 @@ class DirectoryLock:
     self._usurper: dict[str, Any] = {}
 
   def refuse_others(self) -> None:
-    """Refuses a directory that another running process holds."""
+    """Raises `UserError` if another running process has the lock."""
     if not self._in_bucket:
       with contextlib.suppress(FileNotFoundError):
         os.close(self._locked_file(os.O_RDWR))
@@ -49,7 +49,7 @@ class DirectoryLock:
         raise self._refusal(owner)
 
   def acquire(self) -> None:
-    """Takes the lock and keeps it; raises as `refuse_others`."""
+    """Takes the lock; raises `UserError` if another process has it."""
     files.makedirs(self._directory)
     if not self._in_bucket:
       self._descriptor = self._locked_file(os.O_RDWR | os.O_CREAT)
@@ -74,14 +74,14 @@ class DirectoryLock:
     self._renewer.start()
 
   def check(self) -> None:
-    """Refuses a lock that another process took over, while this one was stopped; ask before writing."""
+    """Raises `UserError` if another process has taken the lock, while this one was stopped; call it before writing."""
     if self._renewer is not None and time.time() - self._renewed > LEASE_SECONDS:
       self._renew()
     if self._usurper:
       raise self._refusal(self._usurper, "It took over while this process did not renew the lock")
 
   def release(self) -> None:
-    """Gives the lock back; on a disk the file stays, so that all who wait have the same one open."""
+    """Releases the lock; on a disk the file stays, so that all waiting processes have the same file open."""
     if self._descriptor is not None:
       os.close(self._descriptor)
       self._descriptor = None

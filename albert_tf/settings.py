@@ -1,4 +1,4 @@
-"""Settings that are written once: a dataclass field holds its default, its help and its bounds.
+"""Settings as dataclass fields with default, help and bounds.
 
 `Settings` checks the fields and turns them into JSON and back; `commands.define_flags` makes a command's flags from
 them. A leaf: it imports nothing of ours but `errors`, and no TensorFlow.
@@ -32,8 +32,8 @@ def setting(
     default: without one the field must be given.
     help: one sentence for `--help` and the documentation.
     minimum, maximum, above, below: bounds; those with `above` and `below` are excluded.
-    choices: the only values. A `Literal` type says them too.
-    flag: the name of its flag where that differs from the field's; "" for a field without one.
+    choices: the allowed values; a `Literal` type has the same effect.
+    flag: the name of its flag if it differs from the field's; "" for a field without a flag.
     aliases: further names of the flag.
   """
   bounds = {"minimum": minimum, "above": above, "maximum": maximum, "below": below}
@@ -97,10 +97,10 @@ def _describe(field: Any, hint: Any) -> Field:
 
 @typing.dataclass_transform(frozen_default=True, kw_only_default=True)
 class Settings:
-  """The base of all settings. A class of it is a frozen dataclass, checked when one is made.
+  """The base class of all settings. A subclass is a frozen dataclass with checked values.
 
   Raises:
-    UserError: a value of another type, out of its bounds, or none of its choices.
+    UserError: a value has another type, is out of its bounds, or is not one of its choices.
   """
 
   def __init_subclass__(cls, *, kw_only: bool = True) -> None:
@@ -111,7 +111,7 @@ class Settings:
       _check(field, getattr(self, field.name))
 
   def to_dict(self) -> dict[str, Any]:
-    """Everything as JSON's types; `from_dict` reads it."""
+    """All fields as JSON types; `from_dict` is the inverse."""
     return {field.name: _plain(getattr(self, field.name)) for field in fields_of(type(self))}
 
   @classmethod

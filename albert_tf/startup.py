@@ -1,4 +1,4 @@
-"""Loads TensorFlow for a command, without the native libraries' start-up chatter. A leaf."""
+"""Imports TensorFlow for a command, without start-up messages of native libraries. A leaf."""
 
 from collections.abc import Iterator
 import contextlib
@@ -19,7 +19,7 @@ _SHOW_UNLESS_DONE = (
 
 @contextlib.contextmanager
 def native_stderr_kept_back() -> Iterator[None]:
-  """Keeps back what the body writes to file descriptor 2; shows it only if the body fails or ends the process."""
+  """Holds output to file descriptor 2, and shows it only if the body fails or ends the process."""
   sys.stderr.flush()
   terminal = os.dup(2)
   shower = subprocess.Popen([sys.executable, "-ISc", _SHOW_UNLESS_DONE], stdin=subprocess.PIPE)
@@ -43,9 +43,9 @@ def load_tensorflow(tpu: str = "", *, reads_extents: bool = False) -> None:
   With TF_CPP_MIN_LOG_LEVEL=0, set by the user, everything is shown.
 
   Args:
-    tpu: the command's --tpu. One that is this machine's own and cannot be used is a `UserError`.
-    reads_extents: of many large files. A bucket is then asked for the bytes that are read, and not for the 64 MiB (on
-      TPUs 512) behind them. What the user has set wins.
+    tpu: the command's --tpu; raises `UserError` if it is this machine's TPU and cannot be used.
+    reads_extents: whether parts of large files are read. Requests to a bucket are then for these bytes, and not for
+      64 MiB (on TPUs 512 MiB). Settings of the user take precedence.
   """
   if reads_extents:
     os.environ.setdefault("GCS_READAHEAD_BUFFER_SIZE_BYTES", str(16 << 10))  # For small reads only.

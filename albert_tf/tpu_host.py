@@ -15,7 +15,7 @@ def chips(dev: str = "/dev") -> list[str]:
 
 
 def unreachable(tpu: str, reason: str) -> UserError:
-  """The error of a TPU that does not answer."""
+  """The error for a TPU that cannot be reached."""
   return UserError(
     f"No TPU could be reached at --tpu={tpu} ({reason[:600]}): run on a TPU VM, check name, zone and project, or leave "
     "--tpu empty to use GPUs or the CPU. `make doctor` looks for the cause."
@@ -23,7 +23,7 @@ def unreachable(tpu: str, reason: str) -> UserError:
 
 
 def check_chips() -> None:
-  """Refuses a machine without chips, or with chips hidden from TensorFlow; of chips in use libtpu names the process."""
+  """Raises `UserError` if there are no chips or TensorFlow cannot see them; libtpu itself reports chips in use."""
   if not chips():
     raise unreachable("local", "this machine has no TPU chip: no /dev/accel* and no /dev/vfio/*")
   if os.environ.get("TPU_LOAD_LIBRARY") == "0":
@@ -31,7 +31,7 @@ def check_chips() -> None:
 
 
 def prepare_import(tpu: str) -> None:
-  """Call it before TensorFlow is imported, with --tpu; `UserError` where that is this machine's and cannot be had."""
+  """Prepares the import of TensorFlow; raises `UserError` if --tpu is this machine's TPU and not available."""
   if tpu == "local" and chips():
     check_chips()
   else:  # Nothing here for libtpu to take: a TPU elsewhere is held by its own hosts, and may be this very machine's.

@@ -4,8 +4,8 @@ r"""Makes pretraining records (TFRecords) from text: n-gram masked-LM and senten
       --spm_model_file 30k.model --output_dir records
 
 The output directory gets train-*.tfrecord, eval-*.tfrecord (held out by document), manifest.json and the
-tokenizer. The same input, settings and seed give the same bytes, whatever the number of workers. A run that
-was cut short continues when the same command is given again.
+tokenizer. The same input, settings and seed give the same bytes, for any number of workers. The same command
+continues an interrupted run.
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ flags.mark_flags_as_mutual_exclusive(["spm_model_file", "vocab_file"], required=
 
 
 def make_runner(work: Work, beam_options: Sequence[str]) -> Runner:
-  """The runner that the flags ask for."""
+  """Makes the runner of the flags."""
   if work.runner == "beam":
     from tfrecords_tools.pretraining.beam import BeamRunner  # Apache Beam takes seconds to import.
 

@@ -1,4 +1,4 @@
-"""Local or remote files, compressed or not, as chunks of bytes; chunks as bounded lines of text."""
+"""Reads local or remote files, compressed or not, as chunks of bytes or as lines of bounded length."""
 
 import bz2
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -35,7 +35,7 @@ def expected_text_bytes(path: str, num_bytes: int) -> int:
 
 
 def read_chunks(path: str) -> Generator[bytes, None, None]:
-  """The bytes of a file, decompressed by its first bytes, whatever the name says; `UserError` if they are damaged."""
+  """Yields the bytes of a file, decompressed as its first bytes tell; raises `UserError` if it is damaged."""
   with files.open_binary(path) as raw:
     magic = raw.read(6)
     raw.seek(0)
@@ -55,7 +55,7 @@ def read_chunks(path: str) -> Generator[bytes, None, None]:
 
 
 def _zstd_chunks(raw: IO[bytes]) -> Iterator[bytes]:
-  """Decompresses frame after frame. The library's own reader takes a file cut short for a whole one."""
+  """Decompresses frame by frame, because the library's own reader does not notice a truncated file."""
   frame: Any = None
   rest = b""
   while data := rest or raw.read(_CHUNK >> 3):  # May decompress to much more.
@@ -69,7 +69,7 @@ def _zstd_chunks(raw: IO[bytes]) -> Iterator[bytes]:
 
 
 def split_head(chunks: Iterator[bytes], size: int = _CHUNK) -> tuple[bytes, Iterator[bytes]]:
-  """The first `size` bytes, or all there are; and all chunks, those too."""
+  """The first `size` bytes, or fewer at the end of a file; and all chunks, including these bytes."""
   taken: list[bytes] = []
   for chunk in chunks:
     taken.append(chunk)
@@ -99,7 +99,7 @@ def read_text_lines(chunks: Iterable[bytes], *, stats: CorpusStats, limit: int) 
 
 
 def decode(data: bytes, stats: CorpusStats) -> str:
-  """Text of UTF-8; what is not becomes U+FFFD, and is counted."""
+  """Decodes UTF-8; other bytes become U+FFFD and are counted."""
   try:
     return data.decode()
   except UnicodeDecodeError:

@@ -41,7 +41,7 @@ _MAX_CHARS = 600
 
 
 class Extraction(Settings):
-  """How much is written, and where."""
+  """Settings of the corpus of installed documentation."""
 
   output_dir: str = setting(help="Directory of the text files to write.")
   max_megabytes: float = setting(0.0, "Largest amount of text, in megabytes (10^6 bytes); 0: all.", minimum=0)
@@ -121,7 +121,7 @@ def is_prose(sentence: str) -> bool:
 
 
 def extract(settings: Extraction) -> str:
-  """Writes the documents, each sentence only where it is first met, and says what they hold."""
+  """Writes the documents, each sentence only at its first place; returns a summary."""
   files.makedirs(settings.output_dir)
   sources = source_files()
   batches = [sources[start : start + _BATCH] for start in range(0, len(sources), _BATCH)]

@@ -1,4 +1,4 @@
-"""Files to documents: what a file holds, and `iter_documents`, the one entry the data tools use."""
+"""Reads files as documents: recognises formats, and has `iter_documents`, which all data tools use."""
 
 from collections.abc import Iterable, Iterator
 import contextlib
@@ -40,7 +40,7 @@ def iter_documents(path: str, options: CorpusOptions, *, stats: CorpusStats) -> 
   document, at most `options.max_document_bytes`, and one block of bytes.
 
   Args:
-    path: a local file, or whatever `tf.io.gfile` opens; gzip, bzip2, xz and zstd are decompressed on the way.
+    path: a local file, or one that `tf.io.gfile` opens; gzip, bzip2, xz and zstd are decompressed.
     options: format, limits.
     stats: counts are added to it while the generator runs.
 
@@ -86,7 +86,7 @@ def _check_is_text(head: bytes, path: str) -> None:
 
 
 def _without_nul(chunks: Iterable[bytes], path: str) -> Iterator[bytes]:
-  """Passes text on; raises a `UserError` where it holds a NUL, such as what a disk failure leaves."""
+  """Yields the text; raises `UserError` for a NUL, which may come from a disk failure."""
   position = 0
   for chunk in chunks:
     if b"\0" in chunk:
@@ -96,7 +96,7 @@ def _without_nul(chunks: Iterable[bytes], path: str) -> Iterator[bytes]:
 
 
 def detect_format(path: str, options: CorpusOptions) -> str:
-  """How `iter_documents` will read a file."""
+  """The format with which `iter_documents` reads a file."""
   with contextlib.closing(read_chunks(path)) as chunks:
     return _detect(split_head(chunks)[0], path, options)
 

@@ -1,4 +1,4 @@
-"""Sentences of running text (the one place that names the library which finds them), and documents of them."""
+"""Splits running text into sentences with a library, and joins sentences to documents."""
 
 from collections.abc import Iterable, Iterator
 import re
@@ -38,7 +38,7 @@ def split_sentences(paragraph: str, *, language: str = "en") -> list[str]:
 
 
 class DocumentBuilder:
-  """The one place where a document is in memory while it is read.
+  """Collects the sentences of a document, and limits its size.
 
   Example:
     >>> builder = DocumentBuilder(options, stats)
@@ -55,7 +55,7 @@ class DocumentBuilder:
     self._was_cut = False
 
   def add(self, sentences: Iterable[str]) -> Iterator[list[str]]:
-    """Adds to the document; yields what is there if it has become too long."""
+    """Adds sentences to the document; yields it if it has become too long."""
     for sentence in sentences:
       if self._size > self._limit:
         yield self._take()

@@ -1,4 +1,4 @@
-"""JSON lines and Parquet: a column holds each document's text."""
+"""Reads JSON lines and Parquet, where a field has each document's text."""
 
 from collections.abc import Iterable, Iterator
 import contextlib
@@ -81,7 +81,7 @@ def _as_bytes(column: Any, pa: Any) -> list[Any]:
 def _text_document(
   value: Any, where: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
-  """The document of a text, or of a list of sentences; nothing, but counted, where there is no sentence.
+  """The document of a text or a list of sentences; without sentences there is none, and it is counted.
 
   Args:
     value: strings, or bytes of UTF-8.

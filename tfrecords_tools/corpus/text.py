@@ -105,7 +105,7 @@ def _join_wrapped(lines: list[str]) -> str:
 
 
 def plain_format(text: str) -> str | None:
-  """What text without marks is: `lines` or `paragraphs`; None where either is plausible and gives other documents.
+  """The format of plain text, `lines` or `paragraphs`; None if both are possible and give different documents.
 
   Lines that hold several sentences, or sentences that go on over lines, are paragraphs. Single sentences with blank
   lines between them are paragraphs of one document where something else ends documents: a heading or a larger gap.
@@ -148,7 +148,7 @@ def _is_wrapped(lines: list[str]) -> bool:
 
 
 def paragraph_layout(head: bytes) -> str:
-  """How a file in `paragraphs` is laid out, from its first bytes.
+  """The layout of a file of `paragraphs`, from its first bytes.
 
   Returns:
     `wikitext`: lines " = Title = " begin documents; every other line is a paragraph.
