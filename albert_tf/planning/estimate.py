@@ -7,18 +7,18 @@ from albert_tf.planning.chips import Chip
 from albert_tf.planning.flops import TRAINING, forward_flops_per_example
 from albert_tf.settings import Settings, setting
 
-# Largest relative errors against the compiler on programs of goldens/tpu_figures.json that were not used for the
-# fit: lengths 128 and 512, 3 to 12 layers, micro-batches. tests/planning/test_estimate.py.
-MEMORY_ERROR, CYCLES_ERROR = 0.16, 0.06
+# By how much the memory is too low at most, on programs of goldens/tpu_figures.json that were not used for the fit.
+# tests/planning/test_estimate.py has the errors of the cycles.
+MEMORY_ERROR = 0.16
 
 _FLOAT32 = 4
 _ITEM_BYTES = {"bfloat16": 2, "float32": 4}
 _REMAT_FORWARD = 1 / 3  # The forward pass, a third of a step, runs twice.
 # Cost of passes over arrays, relative to one attention score, forward and backward together:
 _ROW_PASSES, _LOGIT_PASSES = 0.25, 3
-# HBM traffic of the optimizer: gradient, weight and moments, some twice, ten float32 numbers a weight.
-_WEIGHT_BYTES = 40
-# A layer keeps all scores and this share of `_row_width` activations for the backward pass.
+# A micro-batch reads and writes the sum of a weight's gradients.
+_SUM_BYTES = 2 * _FLOAT32
+# A layer keeps all scores and this share of its rows for the backward pass.
 _ROWS_KEPT = 0.65
 # Float32 numbers a weight: the backward loop holds its sums twice, and some more.
 _GRADIENTS_WITH_REMAT = 2.5
@@ -30,19 +30,23 @@ class Constants(NamedTuple):
   matrix: float  # Cycles of the matrix products, times those at the chip's peak.
   score: float  # Cycles for 1,000 attention scores, forward and backward.
   logits: float  # Numbers kept for each logit.
+  update: int  # Bytes to and from HBM for a weight's update: gradient, weight and two moments, some twice.
+  room: float  # Bytes of a layer's scores, or of the logits, that stay in the chip's own memory.
+  passes: float  # Times that the others go to and from HBM while the core waits.
 
 
+# Nothing stays in its own memory between instructions; `score` has the waits.
+_V3 = Constants(1.167, 18.1, 5.5, 48, 0, 0)
 CONSTANTS = {
-  # The constants of v3, which has a second matrix unit. No schedule of v2 was measured.
-  "v2": Constants(1.158, 18.1, 5.5),
-  "v3": Constants(1.158, 18.1, 5.5),
-  # v4 and v5p: `score` from one program with `matrix` given.
-  "v4": Constants(1.15, 10.5, 4.3),
-  # The vector unit works while the matrix units do. Between base (1.07) and xxlarge (1.16).
-  "v5e": Constants(1.12, 0.0, 2.3),
-  "v5p": Constants(1.15, 3.8, 4.9),
-  # Attention's 64 numbers a head fill a quarter of a unit of 256 x 256.
-  "v6e": Constants(1.69, 2.9, 3.2),
+  "v2": _V3,  # It has half of v3's matrix units. No schedule of v2 was measured.
+  "v3": _V3,
+  "v4": Constants(1.075, 10.5, 4.3, 28, 12.6e6, 3.5),
+  # The vector unit works while the matrix units do.
+  "v5e": Constants(1.09, 0.0, 2.3, 28, 53e6, 8.4),
+  # `score` from one program with `matrix` given. The compiler fails on larger batches: room and passes of v6e.
+  "v5p": Constants(1.15, 3.8, 4.9, 28, 53e6, 4.3),
+  # Attention's 64 numbers a head fill a quarter of a unit of 256 x 256. The room is that of v5e.
+  "v6e": Constants(1.85, 2.9, 3.2, 28, 53e6, 4.3),
 }
 
 
@@ -69,50 +73,8 @@ class StepShape(Settings):
 class StepEstimate(NamedTuple):
   """Memory and time of one core's step, by formula."""
 
-  argument_bytes: int  # Weights, moments and batch.
-  temporary_bytes: int  # Activations, logits and gradients.
+  required_bytes: int  # Weights, moments, batch, activations, logits and gradients.
   cycles: float  # Of the core's clock.
-
-  @property
-  def required_bytes(self) -> int:
-    return self.argument_bytes + self.temporary_bytes
-
-
-class StepFeatures(NamedTuple):
-  """Sizes of one micro-batch that determine memory and time; `weights` is of the model."""
-
-  flops: float  # Matrix products, forward and backward, without rematerialisation.
-  scores: int  # B N S^2 of all layers but the last.
-  rows: int  # B S (8 H + 2 F) of all layers but the last, and the last where it is read.
-  layer_inputs: int  # B S H of all layers.
-  logits: int  # B P V
-  weights: int
-
-
-def _row_width(config: AlbertConfig) -> int:
-  """Activations of a position in one layer: x, Q, K, V, context, two sums, one norm; intermediate before and after."""
-  return 8 * config.hidden_size + 2 * config.intermediate_size
-
-
-def step_features(config: AlbertConfig, shape: StepShape) -> StepFeatures:
-  """The sizes of one micro-batch. The last block is computed only at the P + 1 positions that are read."""
-  B, S, P = shape.per_core_batch_size, shape.max_seq_length, shape.max_predictions_per_seq
-  H, F = config.hidden_size, config.intermediate_size
-  blocks = config.num_hidden_layers * config.inner_group_num
-  read = min(P + 1, S)
-  # Positions in all blocks: S in each, but only the read ones in the last.
-  positions = (blocks - 1) * S + read
-  # The last block does not compute query, output, attention and feed-forward at other positions.
-  saved = (S - read) * (4 * H * H + 4 * S * H + 4 * H * F)
-  forward = forward_flops_per_example(config, max_seq_length=S, max_predictions_per_seq=P) - saved
-  return StepFeatures(
-    flops=float(TRAINING * B * forward),
-    scores=B * config.num_attention_heads * S * positions,
-    rows=B * _row_width(config) * positions,
-    layer_inputs=B * S * H * blocks,
-    logits=B * P * config.vocab_size,
-    weights=config.param_count(heads=HEADS),
-  )
 
 
 def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEstimate:
@@ -120,27 +82,45 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
 
   memory = 12 weights + batch                                  [arguments: weights and two moments, float32]
     + item (scores + 0.65 rows + k logits) + 4 weights         [kept for the backward pass, and gradients]
-  cycles = m matrix + s (scores + 0.25 rows + 3 logits) + 40 bytes a weight at the speed of HBM
+  cycles = m matrix + s (scores + 0.25 rows + 3 logits) + (p spill + u weights) at the speed of HBM
+  spill = whole layers · max(0, item scores of a layer - room) + max(0, item logits - room)
 
-  m, s and k are `Constants` of the chip. With micro-batches memory holds gradients twice, and all cycles but the last
-  term count for each micro-batch. With rematerialisation a layer keeps only its input, one layer is whole in memory,
-  and the forward pass runs twice.
+  m, s, k, p, u and room are `Constants` of the chip. Micro-batches hold gradients twice; each takes all cycles but
+  those of u, and those of 8 weights at the speed of HBM. With rematerialisation a layer keeps only its input, one
+  layer is whole in memory, and the forward pass runs twice.
   """
-  size, constants = step_features(config, shape), CONSTANTS[chip.name]
-  layers, gradients = size.scores + _ROWS_KEPT * size.rows, 1.0
+  B, S, P = shape.per_core_batch_size, shape.max_seq_length, shape.max_predictions_per_seq
+  H, F = config.hidden_size, config.intermediate_size
+  constants, parts = CONSTANTS[chip.name], shape.gradient_accumulation_steps
+  item, weights = _ITEM_BYTES[shape.mixed_precision], config.param_count(heads=HEADS)
+  blocks = config.num_hidden_layers * config.inner_group_num
+  read = min(P + 1, S)
+  positions = (blocks - 1) * S + read  # In all blocks. The last is computed only where it is read.
+  # The last block does not compute query, output, attention and feed-forward at other positions.
+  saved = (S - read) * (4 * H * H + 4 * S * H + 4 * H * F)
+  forward = forward_flops_per_example(config, max_seq_length=S, max_predictions_per_seq=P) - saved
+  scores, logits = B * config.num_attention_heads * S * positions, B * P * config.vocab_size
+  # Of a position: x, Q, K, V, context, two sums, one norm; intermediate before and after.
+  rows = B * positions * (8 * H + 2 * F)
+
+  layers, gradients = scores + _ROWS_KEPT * rows, 1.0
   if shape.remat:
-    layers = size.layer_inputs + layers / (config.num_hidden_layers * config.inner_group_num)
+    layers = B * S * H * blocks + layers / blocks
     gradients = _GRADIENTS_WITH_REMAT
-  gradients += shape.gradient_accumulation_steps > 1
-  kept = _ITEM_BYTES[shape.mixed_precision] * (layers + constants.logits * size.logits)
+  gradients += parts > 1
+  batch = shape.examples * (3 * S + 3 * P + 1) * _FLOAT32
+  kept = item * (layers + constants.logits * logits) + _FLOAT32 * gradients * weights
+
   again = 1 + _REMAT_FORWARD * shape.remat
-  matrix = again * size.flops * chip.clock_hz / chip.peak_flops
-  passes = again * (size.scores + _ROW_PASSES * size.rows) + _LOGIT_PASSES * size.logits
-  micro_batch = constants.matrix * matrix + constants.score * passes / 1000
-  update = _WEIGHT_BYTES * size.weights * chip.clock_hz / chip.hbm_bytes_per_second
-  batch = shape.examples * (3 * shape.max_seq_length + 3 * shape.max_predictions_per_seq + 1) * _FLOAT32
+  matrix = again * TRAINING * B * forward * chip.clock_hz / chip.peak_flops
+  vector = again * (scores + _ROW_PASSES * rows) + _LOGIT_PASSES * logits
+  layer_scores = B * config.num_attention_heads * S * S
+  spill = again * (blocks - 1) * max(0, item * layer_scores - constants.room)
+  spill += max(0, item * logits - constants.room)
+  cycles_per_byte = chip.clock_hz / chip.hbm_bytes_per_second
+  waits = constants.passes * spill + _SUM_BYTES * weights * (parts > 1)
+  micro_batch = constants.matrix * matrix + constants.score * vector / 1000 + waits * cycles_per_byte
   return StepEstimate(
-    argument_bytes=int(3 * _FLOAT32 * size.weights + batch),
-    temporary_bytes=int(kept + _FLOAT32 * gradients * size.weights),
-    cycles=shape.gradient_accumulation_steps * micro_batch + update,
+    required_bytes=int(3 * _FLOAT32 * weights + batch + kept),
+    cycles=parts * micro_batch + constants.update * weights * cycles_per_byte,
   )

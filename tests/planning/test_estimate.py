@@ -1,5 +1,6 @@
 """The planner's formula: matrix products, recorded figures of the TPU compiler, the table of chips."""
 
+import collections
 import json
 import pathlib
 
@@ -7,39 +8,45 @@ import pytest
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.planning.chips import CHIPS, accelerator_peak_flops, parse_topology
-from albert_tf.planning.estimate import (
-  CYCLES_ERROR,
-  MEMORY_ERROR,
-  StepShape,
-  estimate_step,
-)
+from albert_tf.planning.estimate import MEMORY_ERROR, StepShape, estimate_step
 from albert_tf.planning.flops import forward_flops_per_example
 
-# Figures of libtpu 0.0.51 for one core's step, of programs that the formula was not fitted to.
-FIGURES = pathlib.Path(__file__).parent.parent / "goldens" / "tpu_figures.json"
+# Figures of libtpu 0.0.51 for one core's step. `fitted`: the formula's constants are from these cycles.
+FIGURES = json.loads((pathlib.Path(__file__).parent.parent / "goldens" / "tpu_figures.json").read_text())
+# The largest relative error on other programs: other batches, lengths and sizes. docs/tpu.md has the same figures.
+WORST_CYCLES = {"v3": 0.03, "v4": 0.02, "v5e": 0.04, "v6e": 0.06}  # v5p has none.
 
 
-def errors(what):
-  """Relative errors of the formula on recorded programs."""
-  found = []
-  for record in json.loads(FIGURES.read_text()):
-    for name in ("use_one_hot_embeddings", "all_reduce_dtype"):
-      record["shape"].pop(name, None)  # Some were; the look-up is a small part of a step.
-    config, shape = AlbertConfig.from_dict(record["config"]), StepShape(**record["shape"])
-    estimate = estimate_step(config, shape, CHIPS[record["chip"]])
+def errors(what, *, fitted):
+  """Chip → relative errors of the formula on recorded programs."""
+  found = collections.defaultdict(list)
+  for record in FIGURES:
+    # Some programs looked up by a product, which is a small part of a step.
+    names = StepShape.__dataclass_fields__
+    shape = StepShape(**{name: value for name, value in record["shape"].items() if name in names})
+    config, figures = AlbertConfig.from_dict(record["config"]), record["figures"]
     # Earlier figures of time, from before the final schedule, have another name.
-    if what in record["figures"]:
-      found.append(getattr(estimate, what) / record["figures"][what] - 1)
+    if what in figures and figures.get("fitted", False) == fitted:
+      estimate = estimate_step(config, shape, CHIPS[record["chip"]])
+      found[record["chip"]].append(getattr(estimate, what) / figures[what] - 1)
   return found
 
 
-def test_the_stated_errors_are_those_on_programs_the_formula_was_not_fitted_to():
-  """The stated errors equal the largest measured ones to a percent. For memory only too low estimates count."""
-  memory, cycles = errors("required_bytes"), errors("cycles")
+def test_memory_on_programs_the_formula_was_not_fitted_to():
+  """The stated error equals the worst to a percent. Only too low estimates count."""
+  memory = [error for chip in errors("required_bytes", fitted=False).values() for error in chip]
   assert len(memory) >= 10
   assert MEMORY_ERROR - 0.01 <= -min(memory) <= MEMORY_ERROR
-  assert max(memory) < 0.25  # Too much of a small program is no danger.
-  assert CYCLES_ERROR - 0.01 <= max(map(abs, cycles)) <= CYCLES_ERROR
+  assert max(memory) < 0.26  # Too much of a small program is no danger.
+
+
+def test_cycles_on_programs_the_formula_was_not_fitted_to():
+  worst = {chip: max(map(abs, each)) for chip, each in errors("cycles", fitted=False).items()}
+  assert worst.keys() == WORST_CYCLES.keys()
+  for chip, stated in WORST_CYCLES.items():
+    assert stated - 0.01 <= worst[chip] <= stated, chip
+  for each in errors("cycles", fitted=True).values():
+    assert max(map(abs, each)) < 0.05
 
 
 def test_counts_every_matrix_product():

@@ -44,6 +44,17 @@ def test_whether_it_fits_is_the_compilers_word():
   )
 
 
+@pytest.mark.parametrize(
+  ("chip", "length", "micro_batches"), [("v5e", 512, 4), ("v5e", 128, 1), ("v3", 512, 1)]
+)
+def test_the_fastest_micro_batches(chip, length, micro_batches):
+  """On v5e the scores of 8 examples of length 512 have room on the chip."""
+  shape = StepShape(per_core_batch_size=32, max_seq_length=length)
+  chosen = plan.fastest_micro_batches(BASE.replace(num_hidden_layers=3), shape, CHIPS[chip])
+  assert chosen.gradient_accumulation_steps == micro_batches
+  assert chosen.examples == 32
+
+
 def test_what_fits_instead():
   large = ["--flagfile=recipes/albert_base_v1.flags", "--topology=v3:2x2", "--estimate_only"]
   instead, taken = run_script("compile_for_tpu", [large, [*large, "--gradient_accumulation_steps=0"]])
