@@ -278,7 +278,7 @@ def test_a_full_disk_during_a_checkpoint_leaves_the_old_one(finished, monkeypatc
       raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
   monkeypatch.setattr(tf.raw_ops, "SaveV2", full_after_first)
-  with pytest.raises(UserError, match=r"written whole.*model\.ckpt-8.*No space left"):
+  with pytest.raises(UserError, match=r"must be complete.*model\.ckpt-8.*No space left"):
     run_pretraining(settings)
   monkeypatch.undo()
   folder = pathlib.Path(settings.output_dir, "checkpoints")
