@@ -33,7 +33,7 @@ commands.define_flags(Command)
 _DATA_FLAGS = (
   "--max_seq_length=64",
   "--max_predictions_per_seq=10",  # 15 % of 64.
-  "--dupe_factor=3",  # Other sentences meet in an example. The recipe draws other masks.
+  "--dupe_factor=3",  # Each pass combines other sentences. Training draws the masks.
   "--eval_fraction=0.02",
   "--random_seed=12345",
   "--num_shards=4",

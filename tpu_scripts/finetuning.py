@@ -62,7 +62,9 @@ class DataFiles(Settings):
       needed = ["train", *{"test"}.intersection(needed)]  # Evaluation takes a part of training.
     for split in needed:
       if not named[split]:
-        raise UserError(f"These flags need {split} data. Received: no --{split}_file. Name it.")
+        raise UserError(
+          f"--do_train, --do_eval and --do_predict need their data. Received: no --{split}_file. Name it."
+        )
     paths = {split: named[split] for split in needed}
     return data.read_splits(paths, reader, eval_fraction=self.eval_fraction)
 

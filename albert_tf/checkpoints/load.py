@@ -113,7 +113,7 @@ def match(
 
 
 def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, state: str, source: str) -> None:
-  """Raises `UserError` for names in which `allowed` matches no part."""
+  """Raises `UserError` if there are names that the regular expression `allowed` does not find."""
   refused = [name for name in names if not (allowed and re.search(allowed, name))]
   if refused:
     rule = (

@@ -192,7 +192,7 @@ def _of_huggingface(path: str) -> tuple[str, tuple[str, ...], int] | None:
   if kind is None or not all(isinstance(name, str) for name in names):
     raise UserError(
       f"problem_type must be one of {', '.join(filter(None, kinds)) or 'any'}, and id2label name the labels from 0 on. "
-      f"Received: {problem}, {labels!r:.80} in {path}. Or fine-tune its encoder (AlbertModel in architectures)."
+      f"Received: {problem}, {labels!r:.80} in {path}. To use only its encoder, write AlbertModel in architectures."
     )
   return kind, () if kind in _WITHOUT_LABELS else names, config.get("max_position_embeddings") or 512
 

@@ -7,7 +7,7 @@ from albert_tf.planning.chips import Chip
 from albert_tf.planning.flops import TRAINING, forward_flops_per_example
 from albert_tf.settings import Settings, setting
 
-# By how much the memory is too low at most, on programs of goldens/tpu_figures.json that were not used for the fit.
+# Largest underestimate of the memory on programs of goldens/tpu_figures.json that were not used for the fit.
 # tests/planning/test_estimate.py has the errors of the cycles.
 MEMORY_ERROR = 0.16
 
@@ -32,10 +32,10 @@ class Constants(NamedTuple):
   logits: float  # Numbers kept for each logit.
   update: int  # Bytes to and from HBM for a weight's update: gradient, weight and two moments, some twice.
   room: float  # Bytes of a layer's scores, or of the logits, that stay in the chip's own memory.
-  passes: float  # Times that the others go to and from HBM while the core waits.
+  passes: float  # Transfers of each further byte to or from HBM for which the core waits.
 
 
-# Nothing stays in its own memory between instructions; `score` has the waits.
+# v3 keeps nothing in its own memory between instructions; `score` includes the waits.
 _V3 = Constants(1.167, 18.1, 5.5, 48, 0, 0)
 CONSTANTS = {
   "v2": _V3,  # It has half of v3's matrix units. No schedule of v2 was measured.

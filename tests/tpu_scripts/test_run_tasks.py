@@ -178,5 +178,5 @@ def test_entities_and_parts_of_speech(folder):
   results = load(folder / "pos/results.json")
   assert (results["best_metric"], "f1" in results) == ("accuracy", False)
   assert load(folder / "pos/task.json")["label_names"] == ["NOUN", "ADJ", "VERB"]
-  assert "need train data. Received: no --train_file" in runs["no file"].stderr
+  assert "need their data. Received: no --train_file" in runs["no file"].stderr
   assert not (folder / "y").exists()

@@ -226,6 +226,6 @@ def test_bfloat16_learns_like_float32_with_float32_state(tmp_path):
   float32_losses, _ = losses(strategy, rows)
   assert float32_losses[-1] < 0.8 * float32_losses[0]
   curve, state = losses(strategy, rows, dtype=precision_policy("bfloat16"))
-  np.testing.assert_allclose(curve, float32_losses, rtol=0.05)  # By processor, up to 0.03.
+  np.testing.assert_allclose(curve, float32_losses, rtol=0.05)  # Rounding differs by processor.
   assert np.abs(curve - float32_losses).max() > 0  # It was bfloat16.
   assert {variable.dtype for variable in state} == {tf.float32}
