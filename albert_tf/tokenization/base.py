@@ -93,8 +93,10 @@ class Tokenizer:
   @property
   def torn_pieces(self) -> np.ndarray:
     """Bool [V]: tokens with non-ASCII letters that are word starts only by the original's rule."""
-    beyond = [any(char.isalpha() and not char.isascii() for char in piece) for piece in self.pieces]
-    return np.array(beyond) & ~self.word_starts("sentencepiece") & self.word_starts("original")
+    torn = ~self.word_starts("sentencepiece") & self.word_starts("original")
+    for index in np.flatnonzero(torn).tolist():
+      torn[index] = any(char.isalpha() and not char.isascii() for char in self.pieces[index])
+    return torn
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
     """Ids of many texts; much faster than `encode` for each."""

@@ -1,6 +1,6 @@
 """`AlbertTokenizer`: normalisation, SentencePiece and the digit-comma rule, with the original ALBERT's ids."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 import functools
 
 from google.protobuf.message import DecodeError
@@ -79,7 +79,7 @@ def ends_in_digit_comma(piece: str) -> bool:
 
 
 def digit_comma_table(
-  processor: sentencepiece.SentencePieceProcessor, *, strip: bool
+  processor: sentencepiece.SentencePieceProcessor, pieces: Sequence[str], *, strip: bool
 ) -> dict[int, list[int]]:
   """Id of each token that the digit-comma rule replaces → the new ids.
 
@@ -87,12 +87,11 @@ def digit_comma_table(
   only, so it is a table over the vocabulary.
 
   Args:
-    processor: the vocabulary.
+    processor, pieces: the vocabulary.
     strip: drop the "▁" of a re-encoding if the piece itself has none.
   """
   table = {}
-  for index in range(processor.vocab_size()):
-    piece = processor.id_to_piece(index)
+  for index, piece in enumerate(pieces):
     if ends_in_digit_comma(piece):
       parts: list[str] = processor.encode(piece[:-1].replace(SPIECE_UNDERLINE, ""), out_type=str)
       if strip and not piece.startswith(SPIECE_UNDERLINE):
@@ -136,7 +135,7 @@ class AlbertTokenizer(Tokenizer):
       )
     self.pad_id, self.unk_id = 0, processor.unk_id()
     self.cls_id, self.sep_id, self.mask_id = special.values()
-    self.digit_comma_ids = digit_comma_table(processor, strip=config.digit_comma == "strip")
+    self.digit_comma_ids = digit_comma_table(processor, self.pieces, strip=config.digit_comma == "strip")
     self._digit_comma_keys = frozenset(self.digit_comma_ids)
 
   def word_starts(self, rule: str) -> np.ndarray:

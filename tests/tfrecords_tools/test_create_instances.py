@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from typing import NamedTuple
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocum
 from tfrecords_tools.pretraining.instances import InstanceMaker
 from tfrecords_tools.pretraining.masking import prediction_budget
 from tfrecords_tools.pretraining.randomness import Stream
-from tfrecords_tools.pretraining.segments import Segment, make_pairs
+from tfrecords_tools.pretraining.segments import Segment, SegmentPair, make_pairs
 from tfrecords_tools.pretraining.settings import RecordSettings
 
 _SETTINGS = st.builds(
@@ -37,6 +38,12 @@ _SETTINGS = st.builds(
 _many = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+class _Instance(NamedTuple):
+  pair: SegmentPair
+  record: bytes
+  kinds: np.ndarray
+
+
 def _instances(tokenizer, documents, choices, seed):
   limit = None if choices.is_original else choices.max_num_tokens // 2
   tokenized = [
@@ -44,11 +51,18 @@ def _instances(tokenizer, documents, choices, seed):
     for document in BlockTokenizer(tokenizer, choices.whole_word)(documents, max_sentence_tokens=limit)
     if document.num_sentences
   ]
-  make = InstanceMaker(tokenizer, choices)
-  for number, document in enumerate(tokenized):
-    stream = Stream(seed=seed, file_index=0, document=number, dupe=0)
-    for instance in make.finish(list(make.drafts(document, stream, others=tokenized))):
-      yield document, instance
+  stream = Stream(seed=seed, file_index=0, document=0, purpose=0)
+  made = [
+    (document, pair)
+    for document in tokenized
+    for pair in make_pairs(document, stream, choices, others=tokenized)
+  ]
+  if not made:
+    return
+  instances = InstanceMaker(tokenizer, choices)([pair for _, pair in made], stream)
+  kinds = np.split(instances.kinds, np.cumsum(instances.num_predictions)[:-1])
+  for (document, pair), record, shown in zip(made, instances.records, kinds, strict=True):
+    yield document, _Instance(pair, record, shown)
 
 
 def _text(segment: Segment) -> np.ndarray:
@@ -154,7 +168,8 @@ def test_words_one_by_one_give_the_tokenizers_ids(tiny_tokenizer, shared_dir):
       np.testing.assert_array_equal(tokenized.ids, np.concatenate(expected))
       ends = np.cumsum([len(ids) for ids in expected if ids])
       assert tokenized.sentence_offsets == [0, *ends.tolist()]
-      np.testing.assert_array_equal(tokenized.starts, tokenizer.word_starts("original")[tokenized.ids])
+      starts = np.flatnonzero(tokenizer.word_starts("original")[tokenized.ids])
+      np.testing.assert_array_equal(tokenized.word_positions, starts)
   assert BlockTokenizer(released)._split is str.split  # The fast way is the one that was tested.
 
 
@@ -178,9 +193,9 @@ def test_original_segments_match_the_recorded_statistics(shared_dir):
   seen = []
   for seed in range(40):
     lengths, labels, first = [], [], []
-    for dupe in range(2):
-      for number, document in enumerate(tokenized):
-        stream = Stream(seed=seed, file_index=0, document=number, dupe=dupe)
+    stream = Stream(seed=seed, file_index=0, document=0, purpose=0)
+    for _ in range(2):
+      for document in tokenized:
         for pair in make_pairs(document, stream, choices, others=tokenized):
           lengths.append(pair.a.size + pair.b.size + 3)
           labels.append(pair.label)
@@ -194,18 +209,15 @@ def test_original_segments_match_the_recorded_statistics(shared_dir):
 
 def test_bytes_of_a_seed_are_pinned():
   """Where this fails, users' records change: raise CODE_VERSION in job.py in the same commit, and say why."""
-  tokenizer = ids_of(20_000)
+  tokenizer = ids_of(20_000, np.arange(20_000) % 3 > 0)
   ids = (np.arange(3000, dtype=np.int64) * 7919 % 19_995 + 5).astype(np.int32)
-  starts = (ids % 3 > 0).astype(np.uint8)
-  document = TokenizedDocument(ids, starts, np.flatnonzero(starts), [0, *range(11, 3000, 17), 3000])
+  document = TokenizedDocument(ids, np.flatnonzero(ids % 3), [0, *range(11, 3000, 17), 3000])
   choices = RecordSettings(max_seq_length=128)
-  make = InstanceMaker(tokenizer, choices)
-  digest = hashlib.sha256()
-  for dupe in range(3):
-    drafts = make.drafts(document, Stream(seed=12345, file_index=1, document=2, dupe=dupe))
-    for instance in make.finish(list(drafts)):
-      digest.update(instance.key.to_bytes(8, "little") + instance.record)
-  assert digest.hexdigest()[:16] == "6bb653220472bcf2"
+  stream = Stream(seed=12345, file_index=1, document=2, purpose=0)
+  pairs = [pair for _ in range(3) for pair in make_pairs(document, stream, choices)]
+  instances = InstanceMaker(tokenizer, choices)(pairs, stream)
+  digest = hashlib.sha256(instances.keys.astype("<u8").tobytes() + b"".join(instances.records))
+  assert digest.hexdigest()[:16] == "841cae294383624c"
 
 
 # ---------------------------------------------------------------------- pairs of segments

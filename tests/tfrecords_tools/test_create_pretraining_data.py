@@ -72,7 +72,7 @@ def _run(arguments, *, always_workers=False, **kwargs):
   )
 
 
-def test_bytes_do_not_depend_on_workers_blocks_or_machine(corpus, tiny_tokenizer, tmp_path, monkeypatch):
+def test_bytes_do_not_depend_on_workers_or_machine(corpus, tiny_tokenizer, tmp_path, monkeypatch):
   _make(corpus, tmp_path / "one", tiny_tokenizer)
   expected = contents(tmp_path / "one")
   assert sorted(expected) == [
@@ -87,8 +87,8 @@ def test_bytes_do_not_depend_on_workers_blocks_or_machine(corpus, tiny_tokenizer
     "train-00001-of-00002.tfrecord",
   ]
   monkeypatch.setattr(sorted_runs, "SORTED_BYTES", 700)  # Each file in many parts.
-  _make(corpus, tmp_path / "blocks", tiny_tokenizer, block_bytes=1 << 20)
-  assert contents(tmp_path / "blocks") == expected
+  _make(corpus, tmp_path / "parts", tiny_tokenizer)
+  assert contents(tmp_path / "parts") == expected
   _make(corpus, tmp_path / "two", tiny_tokenizer, num_workers=2)
   assert contents(tmp_path / "two") == expected
 

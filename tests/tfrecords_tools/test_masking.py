@@ -20,51 +20,61 @@ from tfrecords_tools.pretraining.settings import RecordSettings
 
 
 def _stream(seed: int) -> Stream:
-  return Stream(seed=seed, file_index=0, document=0, dupe=0)
+  return Stream(seed=seed, file_index=0, document=0, purpose=0)
 
 
 def _binomial_bound(share: float, count: int) -> float:
   return 5 * np.sqrt(share * (1 - share) / count)
 
 
+def _offsets(groups: list[list[list[int]]], maskable: list[list[int]]) -> dict[str, np.ndarray]:
+  """`word_offsets` and `num_words` of sequences: the words of each, and its positions without separators."""
+  num_words = np.array(list(map(len, groups)))
+  offsets = np.repeat([[len(places)] for places in maskable], num_words.max() + 1, axis=1)
+  for row, (words, places) in enumerate(zip(groups, maskable, strict=True)):
+    offsets[row, : len(words)] = np.searchsorted(places, [word[0] for word in words])
+  return {"word_offsets": offsets, "num_words": num_words}
+
+
 @st.composite
 def _sequences(draw):
-  """Word starts of A and B, and a seed."""
+  """Word starts of A and B, and a budget."""
   a = draw(st.lists(st.booleans(), min_size=1, max_size=25))
   b = draw(st.lists(st.booleans(), min_size=1, max_size=25))
-  return a, b, draw(st.integers(0, 2**32)), draw(st.integers(1, 30)), draw(st.booleans())
+  return a, b, draw(st.integers(0, 30))
 
 
 @settings(deadline=None, max_examples=300)
-@given(_sequences(), st.booleans())
-def test_spans_equal_the_twin(sequence, original):
-  a, b, seed, budget, whole_words = sequence
-  separators = [True] + [False] * len(a) + [True] + [False] * len(b) + [True]
-  starts = [True, *a, True, *b, True]
-  groups = twin.word_groups(starts, separators, whole_words=whole_words, glue=original)
-  maskable = [position for position, separator in enumerate(separators) if not separator]
-  place = {position: number for number, position in enumerate(maskable)}
-  offsets = [place[group[0]] for group in groups] + [len(maskable)]
-  segments = [0 if original else int(group[0] > len(a)) for group in groups]
-  boundary = segments.count(0)
-  stream = _stream(seed)
-  order = stream.permutation(len(groups)).tolist()
-  lengths = masking.draw_lengths(stream.uniforms(len(groups)), np.array([0.5, 0.8, 1.0])).tolist()
+@given(st.lists(_sequences(), min_size=1, max_size=4), st.integers(0, 2**32), st.booleans(), st.booleans())
+def test_spans_equal_the_twin(sequences, seed, whole_words, original):
+  groups, maskable, segments = [], [], []
+  for a, b, _ in sequences:
+    separators = [True] + [False] * len(a) + [True] + [False] * len(b) + [True]
+    groups.append(
+      twin.word_groups([True, *a, True, *b, True], separators, whole_words=whole_words, glue=original)
+    )
+    maskable.append(np.flatnonzero(~np.array(separators)).tolist())
+    segments.append([0 if original else int(group[0] > len(a)) for group in groups[-1]])
+  arrays = _offsets(groups, maskable)
+  boundaries = np.array([segment.count(0) for segment in segments])
+  budgets = np.array([budget for _, _, budget in sequences])
+  order, ngrams = masking.draw_candidates(_stream(seed), arrays["num_words"], np.array([0.5, 0.8, 1.0]))
   spans = masking.choose_spans(
-    offsets,
-    boundary=len(groups) if original else boundary,
-    budget=budget,
-    candidates=zip(order, lengths, strict=True),
-    fill=not original,
+    **arrays, boundaries=boundaries, budgets=budgets, candidates=(order, ngrams), fill=not original
   )
-  masked = {maskable[piece] for span in spans for piece in range(span.begin, span.end)}
-  assert masked == twin.choose(groups, segments, order, lengths, budget, fill=not original)
-  assert sum(span.end - span.begin for span in spans) == len(masked) <= budget
-  if not original:
-    for span in spans:  # No n-gram has words of both segments.
-      assert (span.word < boundary) == (span.word + span.ngram <= boundary)
-    left = budget - len(masked)
-    assert all(len(group) > left for group in groups if not masked & set(group))
+  for row, (words, budget) in enumerate(zip(groups, budgets.tolist(), strict=True)):
+    found = [(word, word + n) for r, word, n in zip(*spans, strict=True) if r == row]
+    masked = [place for begin, end in found for word in words[begin:end] for place in word]
+    first = order[row, : len(words)].tolist()
+    expected = twin.choose(
+      words, segments[row], first, ngrams[row, first].tolist(), budget, fill=not original
+    )
+    assert sorted(masked) == sorted(expected)
+    assert len(masked) <= budget
+    if not original:
+      for begin, end in found:  # No n-gram has words of both segments.
+        assert (begin < boundaries[row]) == (end <= boundaries[row])
+      assert all(len(word) > budget - len(masked) for word in words if not set(masked) & set(word))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +87,7 @@ def test_budget_rounds_as_the_original(tokens: int, share: float, budget: int):
 
 
 @pytest.mark.parametrize("distribution", ["inverse", "uniform", "reverse", "0.6,0.3,0.1"])
-def test_lengths_follow_p_of_n(distribution):
+def test_candidates_are_every_word_in_uniform_order_with_p_of_n(distribution):
   p = RecordSettings(ngram_distribution=distribution).ngram_probabilities
   expected = {
     "inverse": [6 / 11, 3 / 11, 2 / 11],
@@ -85,28 +95,15 @@ def test_lengths_follow_p_of_n(distribution):
     "reverse": [2 / 11, 3 / 11, 6 / 11],
   }
   np.testing.assert_allclose(p, expected.get(distribution, [0.6, 0.3, 0.1]))
-  count = 200_000
-  drawn = np.bincount(masking.draw_lengths(_stream(1).uniforms(count), np.cumsum(p)), minlength=4)[1:] / count
-  for share, probability in zip(drawn, p, strict=True):
-    assert abs(share - probability) < _binomial_bound(probability, count)
-
-
-def test_candidates_are_every_word_in_uniform_order():
-  cumulative = np.cumsum(RecordSettings().ngram_probabilities)
-  firsts, lengths = [], []
-  for seed in range(4000):
-    # The first words are drawn, the rest permuted; both must be without pattern.
-    candidates = list(masking.draw_candidates(_stream(seed), 30, cumulative, budget=2))
-    words = [word for word, _ in candidates]
-    assert sorted(words) == list(range(30))
-    firsts.append([words[0], words[5], words[29]])
-    lengths += [ngram for _, ngram in candidates]
-  for column in np.transpose(firsts):
-    counts = np.bincount(column, minlength=30)
-    assert abs(counts - 4000 / 30).max() < 5 * np.sqrt(4000 / 30)
-  shares = np.bincount(lengths, minlength=4)[1:] / len(lengths)
-  for share, probability in zip(shares, (6 / 11, 3 / 11, 2 / 11), strict=True):
-    assert abs(share - probability) < _binomial_bound(probability, len(lengths))
+  order, ngrams = masking.draw_candidates(_stream(1), np.array([30, 20] * 4000), np.cumsum(p))
+  np.testing.assert_array_equal(order[1::2, 20:], [range(20, 30)] * 4000)  # Missing words are last.
+  for size, rows in ((30, order[::2]), (20, order[1::2, :20])):
+    np.testing.assert_array_equal(np.sort(rows), [range(size)] * 4000)
+    for column in rows[:, [0, 5, size - 1]].T.astype(np.int64):
+      assert abs(np.bincount(column, minlength=size) - 4000 / size).max() < 5 * np.sqrt(4000 / size)
+  shares = np.bincount(ngrams[::2].ravel(), minlength=4)[1:] / ngrams[::2].size
+  for share, probability in zip(shares, p, strict=True):
+    assert abs(share - probability) < _binomial_bound(probability, ngrams[::2].size)
 
 
 def test_replacements_are_80_10_10():
@@ -138,18 +135,19 @@ def test_masked_runs_match_the_original_on_its_own_sequences(shared_dir):
       tokenizer.word_starts("original")[view.restored], separators.tolist(), whole_words=True, glue=True
     )
     maskable = np.flatnonzero(~separators)
-    offsets = [int(np.searchsorted(maskable, group[0])) for group in groups] + [len(maskable)]
     budget = masking.prediction_budget(len(view.ids), masked_lm_prob=0.15, max_predictions=20)
     assert len(view.positions) == budget  # The original meets it exactly.
-    for _ in range(5):
-      spans = masking.choose_spans(
-        offsets,
-        boundary=len(groups),
-        budget=budget,
-        candidates=masking.draw_candidates(stream, len(groups), cumulative, budget),
-        fill=False,
-      )
-      positions = maskable[sorted(piece for span in spans for piece in range(span.begin, span.end))]
+    arrays = _offsets([groups] * 5, [maskable.tolist()] * 5)
+    spans = masking.choose_spans(
+      **arrays,
+      boundaries=arrays["num_words"],
+      budgets=np.full(5, budget),
+      candidates=masking.draw_candidates(stream, arrays["num_words"], cumulative),
+      fill=False,
+    )
+    for row in range(5):
+      found = [groups[word : word + n] for r, word, n in zip(*spans, strict=True) if r == row]
+      positions = np.sort([place for words in found for word in words for place in word])
       again.add(dataclasses.replace(view, positions=positions, labels=view.restored[positions]))
   theirs, ours = measured.summary(), again.summary()
   for name in ("instances", "label1_fraction", "seq_len_mean", "predictions_mean", "masked", "run_pieces"):

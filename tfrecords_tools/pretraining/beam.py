@@ -133,9 +133,8 @@ class _MakeInstances(beam.DoFn):
     result = BlockResult(self._job)
     for split, instances in self._make(block, result):
       shards = self._job.settings.num_shards_of(split)
-      for instance in instances:
-        order = _ORDER.pack(instance.key, block.file_index, block.index)
-        yield (split, instance.key * shards // KEY_SPACE), order + instance.record
+      for key, record in zip(instances.keys.tolist(), instances.records, strict=True):
+        yield (split, key * shards // KEY_SPACE), _ORDER.pack(key, block.file_index, block.index) + record
     yield beam.pvalue.TaggedOutput("result", result.to_json())
 
 

@@ -5,17 +5,20 @@ import dataclasses
 import itertools
 from typing import Any
 
+import numpy as np
+
 from tfrecords_tools.corpus import CorpusStats, iter_documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
-from tfrecords_tools.pretraining.instances import Instance, InstanceMaker
+from tfrecords_tools.pretraining.instances import InstanceMaker, Instances
 from tfrecords_tools.pretraining.job import Job, check_input
-from tfrecords_tools.pretraining.randomness import SPLIT_PASS, Stream
+from tfrecords_tools.pretraining.randomness import Stream
+from tfrecords_tools.pretraining.segments import make_pairs
 from tfrecords_tools.pretraining.settings import SPLITS
 from tfrecords_tools.pretraining.sorted_runs import Run
 from tfrecords_tools.pretraining.statistics import Statistics
 
-_BYTES_AT_ONCE = 1 << 18  # Text tokenized together; its words take 30 times as much memory.
-_INSTANCES_AT_ONCE = 256
+_TOKENS_AT_ONCE = 1 << 16  # Of instances made together.
+_SPLIT_PURPOSE = len(SPLITS)  # The random numbers that decide which documents are held out.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,20 +73,6 @@ def _size(document: list[str]) -> int:
   return sum(map(len, document)) + len(document)
 
 
-def _portions(documents: list[list[str]]) -> Iterator[list[list[str]]]:
-  """Yields a few documents at a time."""
-  few: list[list[str]] = []
-  size = 0
-  for document in documents:
-    few.append(document)
-    size += _size(document)
-    if size >= _BYTES_AT_ONCE:
-      yield few
-      few, size = [], 0
-  if few:
-    yield few
-
-
 class BlockResult:
   """Results of some blocks.
 
@@ -124,48 +113,49 @@ class BlockMaker:
     self._tokenize = BlockTokenizer(tokenizer, settings.whole_word)
     self._make = InstanceMaker(tokenizer, settings)
 
-  def __call__(self, block: Block, result: BlockResult) -> Iterator[tuple[str, list[Instance]]]:
+  def __call__(self, block: Block, result: BlockResult) -> Iterator[tuple[str, Instances]]:
     """Yields (split, instances) a few at a time, and counts them in `result`, which is empty."""
+    settings = self._job.settings
     if block.corpus is not None:
       result.corpus.add(block.corpus.to_dict())
-    for split, numbered in self._split(block, result).items():
-      others = [document for _, document in numbered]  # Never from the other split.
-      drafts = (
-        draft
-        for number, document in numbered
-        for dupe in range(self._job.settings.dupe_factor)
-        for draft in self._make.drafts(document, self._stream(block, number, dupe), others=others)
+    at_once = max(1, _TOKENS_AT_ONCE // settings.max_seq_length)
+    for purpose, (split, documents) in enumerate(self._split(block, result).items()):
+      stream = self._stream(block, purpose)
+      pairs = (
+        pair
+        for document in documents
+        for _ in range(settings.dupe_factor)
+        for pair in make_pairs(document, stream, settings, others=documents)  # Never of the other split.
       )
-      while few := list(itertools.islice(drafts, _INSTANCES_AT_ONCE)):
-        instances = self._make.finish(few)
+      while few := list(itertools.islice(pairs, at_once)):
+        instances = self._make(few, stream)
         result.statistics[split].add_instances(instances)
         yield split, instances
 
-  def _split(self, block: Block, result: BlockResult) -> dict[str, list[tuple[int, TokenizedDocument]]]:
-    """The documents of each split that have text, tokenized, with their places in the file."""
+  def _split(self, block: Block, result: BlockResult) -> dict[str, list[TokenizedDocument]]:
+    """The documents of each split that have text, tokenized."""
     settings = self._job.settings
     limit = None if settings.is_original else settings.max_num_tokens // 2
-    documents: list[TokenizedDocument] = []
-    for few in _portions(block.documents):
-      documents += self._tokenize(few, max_sentence_tokens=limit)
-    by_split: dict[str, list[tuple[int, TokenizedDocument]]] = {split: [] for split in SPLITS}
-    for number, document in enumerate(documents, block.first_document):
-      # The first document of all is held out whatever is drawn, so that a small corpus has one.
-      is_first = bool(settings.eval_fraction) and block.file_index == number == 0
-      drawn = self._stream(block, number, SPLIT_PASS).uniform() < settings.eval_fraction
-      split = "eval" if is_first or drawn else "train"
-      counters = result.statistics[split].counters
-      counters["documents"] += 1
-      if not document.num_sentences:
-        counters["empty_documents"] += 1
-        continue
-      counters["sentences"] += document.num_sentences
-      counters["tokens"] += len(document.ids)
-      counters["unknown"] += int((document.ids == self._unk_id).sum())
-      counters["torn"] += int(self._is_torn[document.ids].sum())
-      by_split[split].append((number, document))
+    documents = self._tokenize(block.documents, max_sentence_tokens=limit)
+    held_out = self._stream(block, _SPLIT_PURPOSE).uniforms(len(documents)) < settings.eval_fraction
+    if settings.eval_fraction and block.file_index == block.first_document == 0:
+      held_out[:1] = True  # Whatever is drawn, so that a small corpus has one.
+    by_split: dict[str, list[TokenizedDocument]] = {split: [] for split in SPLITS}
+    for document, is_held_out in zip(documents, held_out.tolist(), strict=True):
+      by_split["eval" if is_held_out else "train"].append(document)
+    for split, found in by_split.items():
+      ids = np.concatenate([np.zeros(0, np.int32), *(document.ids for document in found)])
+      by_split[split] = [document for document in found if document.num_sentences]
+      result.statistics[split].counters |= {
+        "documents": len(found),
+        "empty_documents": len(found) - len(by_split[split]),
+        "sentences": sum(document.num_sentences for document in found),
+        "tokens": len(ids),
+        "unknown": int(np.count_nonzero(ids == self._unk_id)),
+        "torn": int(np.count_nonzero(self._is_torn[ids])),
+      }
     return by_split
 
-  def _stream(self, block: Block, document: int, dupe: int) -> Stream:
+  def _stream(self, block: Block, purpose: int) -> Stream:
     seed = self._job.settings.random_seed
-    return Stream(seed=seed, file_index=block.file_index, document=document, dupe=dupe)
+    return Stream(seed=seed, file_index=block.file_index, document=block.first_document, purpose=purpose)

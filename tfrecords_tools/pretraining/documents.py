@@ -1,7 +1,7 @@
 """Documents of raw sentences to arrays of ids: tokenized and grouped into words once, for all passes."""
 
 import collections
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import dataclasses
 import itertools
 
@@ -10,7 +10,8 @@ import numpy as np
 from albert_tf.tokenization import AlbertTokenizer, Tokenizer
 
 _SPACE_MARK = "▁"  # U+2581
-_KNOWN_CHARACTERS = 1 << 19  # Size of the cache of words, about 20 MB.
+_KNOWN_CHARACTERS = 1 << 20  # Size of the cache of words, about 40 MB.
+_CHARACTERS_AT_ONCE = 1 << 18  # Text tokenized together; its words take 30 times as much memory.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,13 +20,11 @@ class TokenizedDocument:
 
   Args:
     ids: int32 [T] token ids of all sentences, one after the other.
-    starts: uint8 [T] whether each token starts a word.
-    word_positions: int64 [W] where `starts` is 1.
+    word_positions: int64 [W] the tokens that start a word.
     sentence_offsets: where each sentence begins in `ids`; the last entry is T.
   """
 
   ids: np.ndarray
-  starts: np.ndarray
   word_positions: np.ndarray
   sentence_offsets: list[int]
 
@@ -49,7 +48,7 @@ class BlockTokenizer:
 
   def __init__(self, tokenizer: Tokenizer, whole_word: str = "original"):
     self._tokenizer = tokenizer
-    self._word_starts = tokenizer.word_starts(whole_word).astype(np.uint8)
+    self._word_starts = tokenizer.word_starts(whole_word)
     self._words = _KnownWords(tokenizer)
     self._split = _word_splitter(tokenizer)
 
@@ -62,23 +61,21 @@ class BlockTokenizer:
       documents: raw sentences of each document.
       max_sentence_tokens: a longer sentence is cut into equal parts at word starts.
     """
-    sentences = list(itertools.chain.from_iterable(documents))
-    ids, sizes = (
-      self._by_words(sentences, self._split) if self._split else _encode(self._tokenizer, sentences)
-    )
-    starts = self._word_starts[ids]
+    portions = [
+      self._by_words(few, self._split) if self._split else _encode(self._tokenizer, few)
+      for few in _portions(itertools.chain.from_iterable(documents))
+    ]
+    ids, sizes = map(np.concatenate, zip(*portions, strict=True))
     result = []
     first_sentence = first_token = 0
     for document in documents:
       document_sizes = sizes[first_sentence : first_sentence + len(document)]
       end = first_token + int(document_sizes.sum())
       offsets = np.concatenate([[0], np.cumsum(document_sizes[document_sizes > 0])])
-      words = np.flatnonzero(starts[first_token:end])
+      words = np.flatnonzero(self._word_starts[ids[first_token:end]])
       if max_sentence_tokens is not None:
         offsets = _cut_long_sentences(offsets, words, max_sentence_tokens)
-      result.append(
-        TokenizedDocument(ids[first_token:end], starts[first_token:end], words, [int(x) for x in offsets])
-      )
+      result.append(TokenizedDocument(ids[first_token:end], words, offsets.tolist()))
       first_sentence += len(document)
       first_token = end
     return result
@@ -128,8 +125,25 @@ class _KnownWords:
     """The ids of many words, one after the other, and how many each has."""
     begins = np.cumsum(self._sizes) - self._sizes
     sizes = self._sizes[numbers]
-    ends = np.cumsum(sizes)
-    return self._ids[np.repeat(begins[numbers] - (ends - sizes), sizes) + np.arange(sizes.sum())], sizes
+    return self._ids[ranges(begins[numbers], sizes)], sizes
+
+
+def ranges(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+  """int64: begins[i], begins[i] + 1, … of `sizes[i]` numbers, for one i after the other."""
+  return np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
+
+
+def _portions(sentences: Iterable[str]) -> Iterator[list[str]]:
+  """Yields some sentences at a time, and at the end what is left, perhaps nothing."""
+  few: list[str] = []
+  size = 0
+  for sentence in sentences:
+    few.append(sentence)
+    size += len(sentence)
+    if size >= _CHARACTERS_AT_ONCE:
+      yield few
+      few, size = [], 0
+  yield few
 
 
 def _encode(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -29,7 +29,7 @@ from tfrecords_tools.pretraining.settings import RecordSettings
 
 STAGE_DIR_NAME = "_unfinished"
 PLAN_NAME = "plan.json"
-CODE_VERSION = 2  # Raise it when the same settings begin to give other bytes.
+CODE_VERSION = 3  # Raise it when the same settings begin to give other bytes.
 # Their versions decide the bytes: tokens, sentences, and the readers of formats other than text.
 _PACKAGES = ("mwparserfromhell", "mwxml", "pyarrow", "sentencepiece", "sentencex")
 _AT_ONCE = 16  # Files looked at together: a bucket takes its time to answer for each.
@@ -78,7 +78,7 @@ class Job:
 
   def block_sha256(self, file_index: int) -> str:
     """The same for the blocks of a file: when another input file was changed does not matter to them."""
-    return _sha256({**self.plan, "input": self.plan["input"][file_index]})
+    return _sha256({**self.plan, "input": self.plan["input"][file_index], "block_bytes": self.block_bytes})
 
 
 def _sha256(plan: Mapping[str, Any]) -> str:
@@ -216,7 +216,7 @@ def _check_same(directory: str, theirs: Mapping[str, Any], ours: Mapping[str, An
     )
 
 
-def write_shard(path: str, split: str, records: Iterable[bytes | memoryview], *, plan: str) -> RecordFile:
+def write_shard(path: str, split: str, records: Iterable[bytes], *, plan: str) -> RecordFile:
   """Writes a final file, its index, and last the description by which a later run knows that it is complete.
 
   Args:
@@ -228,10 +228,9 @@ def write_shard(path: str, split: str, records: Iterable[bytes | memoryview], *,
   crc, indexer = 0, ShardIndexer()
   with files.atomic_writer(path) as stream:
     for record in records:
-      data = bytes(record)
-      stream.write(data)
-      crc = google_crc32c.extend(crc, data)
-      indexer.add(data)
+      stream.write(record)
+      crc = google_crc32c.extend(crc, record)
+      indexer.add(record)
   index = indexer.finish()
   index.save(path)
   written = RecordFile(os.path.basename(path), split, index.num_records, index.num_bytes, f"{crc:08x}")

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import json
 import multiprocessing
 import os
 import signal
@@ -115,7 +116,8 @@ class Worker:
     for writer in writers.values():
       result.runs += writer.finish()
     made = result.to_json()
-    files.write_json(f"{prefix}.json", {"plan": self._job.block_sha256(block.file_index), "result": made})
+    described = {"plan": self._job.block_sha256(block.file_index), "result": made}
+    files.write_text(f"{prefix}.json", json.dumps(described))
     return made
 
   def write_shard(self, runs: Sequence[Run], split: str, shard: int) -> RecordFile:

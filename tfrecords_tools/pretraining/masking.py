@@ -1,7 +1,5 @@
 """n-gram whole-word masking, paper section 4.1: which tokens are masked, and what replaces them."""
 
-import bisect
-from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,103 +7,110 @@ import numpy as np
 from albert_tf.records.ngrams import KEEP_SHARE, MASK_SHARE
 from tfrecords_tools.pretraining.randomness import Stream
 
-
-class Span(NamedTuple):
-  """Words [word, word + ngram) that are masked together; tokens [begin, end)."""
-
-  word: int
-  ngram: int
-  begin: int
-  end: int
+_LOW = np.uint64(2**32 - 1)  # The lower half of a 64-bit number.
 
 
-def prediction_budget(num_tokens: int, *, masked_lm_prob: float, max_predictions: int) -> int:
-  """min(P, max(1, round(masked_lm_prob · tokens))); tokens with [CLS] and [SEP]."""
+class Spans(NamedTuple):
+  """G n-grams that are masked, int64 [G] each: words [words, words + ngrams) of sequence `rows`."""
+
+  rows: np.ndarray
+  words: np.ndarray
+  ngrams: np.ndarray
+
+
+def prediction_budget(
+  num_tokens: np.ndarray | int, *, masked_lm_prob: float, max_predictions: int
+) -> np.ndarray:
+  """int64: min(P, max(1, round(masked_lm_prob · tokens))) of each number of tokens, [CLS] and [SEP] among them."""
   if masked_lm_prob == 0:
-    return 0
-  return min(max_predictions, max(1, round(num_tokens * masked_lm_prob)))
-
-
-def choose_spans(
-  word_offsets: Sequence[int],
-  *,
-  boundary: int,
-  budget: int,
-  candidates: Iterable[tuple[int, int]],
-  fill: bool = True,
-) -> list[Span]:
-  """Chooses n-grams of whole words until `budget` tokens are covered.
-
-  Each candidate is a word and a length n. The window of n words is cut at the
-  end of its segment, then shortened word by word while it has more tokens than
-  are left; it is skipped where it touches a covered word.
-
-  Args:
-    word_offsets: [W + 1] where each word begins among the maskable tokens; the last entry is their number.
-    boundary: words before it are segment A; no window crosses it. W or 0 for a single segment.
-    budget: tokens to cover.
-    candidates: every word once, in random order, each with its n.
-    fill: cover single words, in the same order, where the candidates leave some of the budget.
-
-  Returns:
-    The chosen spans, without overlap. The budget is used up unless no uncovered word fits in what is left.
-  """
-  num_words = len(word_offsets) - 1
-  covered = bytearray(num_words)
-  spans: list[Span] = []
-  order = []
-  for word, ngram in candidates:
-    if budget <= 0:
-      return spans
-    order.append(word)
-    stop, segment_end = word + ngram, boundary if word < boundary else num_words
-    if stop > segment_end:
-      stop = segment_end
-    begin = word_offsets[word]
-    while word_offsets[stop] - begin > budget:
-      stop -= 1
-    if stop == word or covered.find(1, word, stop) >= 0:
-      continue
-    covered[word:stop] = b"\1" * (stop - word)
-    end = word_offsets[stop]
-    spans.append(Span(word, stop - word, begin, end))
-    budget -= end - begin
-  if not fill:
-    return spans
-  for word in order:
-    begin, end = word_offsets[word], word_offsets[word + 1]
-    if not covered[word] and end - begin <= budget:
-      covered[word] = 1
-      spans.append(Span(word, 1, begin, end))
-      budget -= end - begin
-  return spans
-
-
-def draw_lengths(uniforms: np.ndarray, cumulative: np.ndarray) -> np.ndarray:
-  """int64 [N]: n of an n-gram for each uniform number; `cumulative` [ngram] is the running sum of p(n)."""
-  return cumulative[:-1].searchsorted(uniforms, side="right") + 1
+    return np.zeros_like(num_tokens)
+  return np.rint(np.multiply(num_tokens, masked_lm_prob)).astype(np.int64).clip(1, max_predictions)
 
 
 def draw_candidates(
-  stream: Stream, num_words: int, cumulative: np.ndarray, budget: int
-) -> Iterator[tuple[int, int]]:
-  """Every word once in random order, each with its n; drawn as needed, as few are looked at before the budget is spent.
+  stream: Stream, num_words: np.ndarray, cumulative: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """The words of N sequences in random order, and the n of the n-gram that begins with each.
 
-  Words drawn with replacement, without those already seen, are in the order of a random permutation.
+  Args:
+    stream: random numbers.
+    num_words: int64 [N]; W is the largest.
+    cumulative: float64 [ngram] the running sum of p(n).
+
+  Returns:
+    order: uint64 [N, W] every word once, behind them the missing words `num_words` to W - 1.
+    ngrams: uint8 [N, W] n of each word.
   """
-  few = min(2 * budget + 8, num_words)
-  seen = bytearray(num_words)
-  if few < num_words:
-    edges = cumulative[:-1].tolist()
-    draws = stream.uniforms(2 * few).tolist()
-    for place, draw in zip(draws[:few], draws[few:], strict=True):
-      word = int(place * num_words)
-      if not seen[word]:
-        seen[word] = 1
-        yield word, bisect.bisect_right(edges, draw) + 1
-  rest = np.flatnonzero(np.frombuffer(seen, np.uint8) == 0)
-  words = rest[stream.permutation(len(rest))].tolist()
-  yield from zip(words, draw_lengths(stream.uniforms(len(rest)), cumulative).tolist(), strict=True)
+  words = np.arange(num_words.max(initial=0), dtype=np.uint64)
+  numbers = stream.words(len(num_words) * len(words)).reshape(-1, len(words))
+  # The upper half of each number, above that of its word, gives the order; the lower half gives n.
+  keys = numbers & ~_LOW | words
+  keys[words >= num_words[:, None].astype(np.uint64)] |= ~_LOW
+  keys.sort(axis=1)
+  numbers &= _LOW
+  ngrams = np.ones(numbers.shape, np.uint8)
+  for edge in cumulative[:-1].tolist():
+    ngrams += numbers >= np.uint64(edge * 2**32)
+  keys &= _LOW
+  return keys, ngrams
+
+
+def choose_spans(
+  word_offsets: np.ndarray,
+  *,
+  num_words: np.ndarray,
+  boundaries: np.ndarray,
+  budgets: np.ndarray,
+  candidates: tuple[np.ndarray, np.ndarray],
+  fill: bool = True,
+) -> Spans:
+  """Chooses n-grams of whole words in N sequences until `budgets` tokens are covered.
+
+  Each candidate is a word and a length n. The window of n words is cut at the
+  end of its segment, then shortened word by word while it has more tokens than
+  are left; it is skipped where it touches a covered word. All sequences look at
+  their first candidate together, then at their second one, and so on.
+
+  Args:
+    word_offsets: int64 [N, W + 1] where each word begins among the maskable tokens; behind the last one, their number.
+    num_words: int64 [N].
+    boundaries: int64 [N] words before it are segment A; no window crosses it. 0 or `num_words` for a single segment.
+    budgets: int64 [N] tokens to cover.
+    candidates: integers [N, W]: every word once, in random order; the n of each word.
+    fill: cover single words, in the same order, where the candidates leave some of the budget.
+
+  Returns:
+    The chosen spans, without overlap. A budget is used up unless no uncovered word fits in what is left.
+  """
+  order, drawn = candidates
+  covered = np.zeros(order.shape, bool)
+  left = budgets.copy()
+  found = [(left[:0],) * 3]
+  for ngrams in (drawn, np.ones_like(drawn)) if fill else (drawn,):
+    longest = int(ngrams.max(initial=0))
+    for rank in range(order.shape[1]):
+      rows = np.flatnonzero(left)
+      if not len(rows):
+        break
+      words, budget = order[rows, rank].astype(np.int64), left[rows]
+      ends = np.where(words < boundaries[rows], boundaries[rows], num_words[rows])
+      stops = np.minimum(words + ngrams[rows, words], ends)
+      begins = word_offsets[rows, words]
+      sizes = word_offsets[rows, stops] - begins
+      while (long := sizes > budget).any():
+        stops -= long
+        sizes = word_offsets[rows, stops] - begins
+      free = stops > words  # A missing word has no tokens.
+      last = stops - 1
+      windows = [np.minimum(words + place, last) for place in range(longest)]
+      for window in windows:
+        free &= ~covered[rows, window]
+      rows = rows[free]
+      for window in windows:
+        covered[rows, window[free]] = True
+      left[rows] -= sizes[free]
+      found.append((rows, words[free], (stops - words)[free]))
+  return Spans(*map(np.concatenate, zip(*found, strict=True)))
 
 
 def replace_pieces(

@@ -60,7 +60,7 @@ def make_pairs(
 
   Args:
     document: not empty.
-    stream: random numbers of this document and pass.
+    stream: random numbers.
     settings: lengths and kind of pair.
     others: documents to draw from where B comes from another one; may hold `document`.
   """

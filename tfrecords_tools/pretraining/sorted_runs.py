@@ -13,7 +13,7 @@ import os
 import numpy as np
 
 from albert_tf.errors import UserError
-from tfrecords_tools.pretraining.instances import Instance
+from tfrecords_tools.pretraining.instances import Instances
 
 KEY_SPACE = 1 << 64  # Every key is below it.
 RUN_BYTES = 32 << 20  # A run is written when this many bytes wait.
@@ -38,7 +38,7 @@ class Run:
     sizes = {self.path: self.num_bytes, self.index_path: 16 * self.num_records}
     return all(os.path.exists(path) and os.path.getsize(path) == size for path, size in sizes.items())
 
-  def read(self, low: int, high: int) -> tuple[np.ndarray, list[memoryview]]:
+  def read(self, low: int, high: int) -> tuple[np.ndarray, list[bytes]]:
     """The records with keys in [low, high): uint64 [N] keys in order, and the framed bytes of each."""
     keys, ends = np.memmap(self.index_path, "<u8", "r", shape=(2, self.num_records))
     first = int(keys.searchsorted(np.uint64(low)))
@@ -49,7 +49,7 @@ class Run:
     offsets = [0, *(ends[first:last] - np.uint64(begin)).tolist()]
     with open(self.path, "rb") as stream:
       stream.seek(begin)
-      data = memoryview(stream.read(offsets[-1]))
+      data = stream.read(offsets[-1])
     if len(data) != offsets[-1]:
       raise UserError(
         f"Unfinished work must not be changed. Received: {self.path}, cut short. Give the same command again."
@@ -63,16 +63,15 @@ class RunWriter:
   def __init__(self, prefix: str, split: str):
     self._prefix = prefix
     self._split = split
-    self._keys: list[int] = []
+    self._keys: list[np.ndarray] = []
     self._records: list[bytes] = []
     self._size = 0
     self._runs: list[Run] = []
 
-  def add(self, instances: Sequence[Instance]) -> None:
-    for instance in instances:
-      self._keys.append(instance.key)
-      self._records.append(instance.record)
-      self._size += len(instance.record)
+  def add(self, instances: Instances) -> None:
+    self._keys.append(instances.keys)
+    self._records += instances.records
+    self._size += sum(map(len, instances.records))
     if self._size >= RUN_BYTES:
       self._flush()
 
@@ -84,7 +83,7 @@ class RunWriter:
   def _flush(self) -> None:
     if not self._records:
       return
-    keys = np.array(self._keys, np.uint64)
+    keys = np.concatenate(self._keys)
     order = np.argsort(keys, kind="stable")
     records = [self._records[i] for i in order.tolist()]
     run = Run(
@@ -97,14 +96,14 @@ class RunWriter:
     self._keys, self._records, self._size = [], [], 0
 
 
-def read_sorted(runs: Sequence[Run], *, low: int = 0, high: int = KEY_SPACE) -> Iterator[memoryview]:
+def read_sorted(runs: Sequence[Run], *, low: int = 0, high: int = KEY_SPACE) -> Iterator[bytes]:
   """Yields the framed records of all runs with keys in [low, high), in the order of their keys."""
   num_bytes = sum(run.num_bytes for run in runs) * (high - low) // KEY_SPACE
   ranges = max(1, -(-num_bytes // SORTED_BYTES))
   edges = [low + (high - low) * number // ranges for number in range(ranges + 1)]
   for begin, end in itertools.pairwise(edges):
     keys: list[np.ndarray] = []
-    records: list[memoryview] = []
+    records: list[bytes] = []
     for run in runs:
       found, framed = run.read(begin, end)
       keys.append(found)

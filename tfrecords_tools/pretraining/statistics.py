@@ -1,13 +1,12 @@
 """Counts over instances, summed over blocks in any order, and their summary for the user and the manifest."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from albert_tf.records import Baseline, Manifest
 from albert_tf.tokenization import Tokenizer
-from tfrecords_tools.pretraining.instances import Instance
+from tfrecords_tools.pretraining.instances import Instances
 from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
 
 KINDS = ("masked", "kept", "random")
@@ -39,22 +38,19 @@ class Statistics:
       "label_ids": np.zeros(vocab_size, np.int64),
     }
 
-  def add_instances(self, instances: Sequence[Instance]) -> None:
-    """Counts many instances with one NumPy call each."""
-    if not instances:
-      return
-    columns = {
-      "lengths": [instance.num_tokens for instance in instances],
-      "labels": [instance.pair.label for instance in instances],
-      "predictions": [len(instance.labels) for instance in instances],
-      "kinds": np.concatenate([instance.kinds for instance in instances]),
-      "ngrams": [span.ngram for instance in instances for span in instance.spans],
-      "label_ids": np.concatenate([instance.labels for instance in instances]),
+  def add_instances(self, instances: Instances) -> None:
+    columns: dict[str, Any] = {
+      "lengths": instances.num_tokens,
+      "labels": [pair.label for pair in instances.pairs],
+      "predictions": instances.num_predictions,
+      "kinds": instances.kinds,
+      "ngrams": instances.ngrams,
+      "label_ids": instances.labels,
     }
     for name, values in columns.items():
       total = self.arrays[name]
-      total += np.bincount(np.asarray(values, np.int64), minlength=len(total))
-    self.counters["truncated_tokens"] += sum(instance.pair.truncated for instance in instances)
+      total += np.bincount(values, minlength=len(total))
+    self.counters["truncated_tokens"] += sum(pair.truncated for pair in instances.pairs)
 
   @property
   def num_instances(self) -> int:
