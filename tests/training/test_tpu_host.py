@@ -92,13 +92,17 @@ def test_chips(monkeypatch, tmp_path):
   assert os.environ["TPU_LOAD_LIBRARY"] == "0"
 
 
-def test_xla_of_the_host():
-  """It is refused with a TPU, and on a TensorFlow that has XLA only for TPUs."""
+def test_xla_of_the_host(caplog):
+  """It is refused with a TPU, and on a TensorFlow that has XLA only for TPUs; a slow use of it is named."""
   [beside_tpu] = run_script("run_pretrain", [[*PRETRAIN, "--use_xla", "--tpu=local"]])
   assert (beside_tpu.status, "--tpu and --use_xla exclude each other" in beside_tpu.stderr) == (2, True)
   if not compat.HOST_XLA:
     with pytest.raises(UserError, match="which has it for TPUs alone"):
       make_strategy(DistributionConfig(use_xla=True))
+    return
+  for precision, warned in (("float32", False), ("bfloat16", True)):
+    make_strategy(DistributionConfig(use_xla=True, mixed_precision=precision))
+    assert ("Leave --use_xla out" in caplog.text) == warned
 
 
 def test_keras_never_chooses_xla_by_itself(monkeypatch):
