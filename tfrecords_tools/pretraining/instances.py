@@ -89,7 +89,7 @@ class InstanceMaker:
     num_tokens = sizes.sum(axis=1) + settings.max_seq_length - settings.max_num_tokens  # [N]
     ids = self._sequences(pairs, num_tokens.tolist())  # [N, S]
     starts = self._word_starts[ids]  # [N, S]
-    masked = self._choose(starts, sizes[:, 0], num_tokens, stream)
+    masked = self._choose(starts, sizes, num_tokens, stream)
     counts = np.bincount(masked.rows, minlength=len(pairs))
     places = masked.rows, masked.positions
     labels = ids[places]  # [M]
@@ -121,11 +121,16 @@ class InstanceMaker:
       parts.append(self._padding[used:])
     return np.concatenate(parts).reshape(len(pairs), -1)
 
-  def _choose(
-    self, starts: np.ndarray, sizes_a: np.ndarray, num_tokens: np.ndarray, stream: Stream
-  ) -> _Masked:
-    """The tokens to mask, of the word starts [N, S]; [CLS] and [SEP] are none."""
-    settings = self._settings
+  def _choose(self, starts: np.ndarray, sizes: np.ndarray, num_tokens: np.ndarray, stream: Stream) -> _Masked:
+    """The tokens to mask.
+
+    Args:
+      starts: uint8 [N, S] whether a word starts; [CLS] and [SEP] start none.
+      sizes: int64 [N, 2] tokens of both segments.
+      num_tokens: int64 [N] of the sequences.
+      stream: random numbers.
+    """
+    settings, sizes_a = self._settings, sizes[:, 0]
     begins = starts.copy()
     begins[:, 1] = 1  # The first token of a segment begins a word.
     # The original glues a continuation at the start of B to the last word of A.
@@ -134,8 +139,7 @@ class InstanceMaker:
     rows, positions = np.nonzero(begins.view(bool))
     num_words = np.bincount(rows, minlength=len(begins))
     # Tokens of A follow [CLS], tokens of B follow [CLS] and [SEP]: without these, the maskable tokens.
-    num_maskable = num_tokens - (settings.max_seq_length - settings.max_num_tokens)
-    word_offsets = np.repeat(num_maskable[:, None], num_words.max() + 1, axis=1)
+    word_offsets = np.repeat(sizes.sum(axis=1, keepdims=True), num_words.max() + 1, axis=1)
     word_offsets[np.arange(word_offsets.shape[1]) < num_words[:, None]] = (
       positions - 1 - (positions > sizes_a[rows])
     )
@@ -153,11 +157,10 @@ class InstanceMaker:
       fill=not settings.is_original,
     )
     first = word_offsets[spans.rows, spans.words]
-    sizes = word_offsets[spans.rows, spans.words + spans.ngrams] - first
-    rows, pieces = divmod(
-      np.sort(ranges(spans.rows * settings.max_seq_length + first, sizes)), settings.max_seq_length
-    )
-    return _Masked(rows, pieces + 1 + (pieces >= sizes_a[rows]), spans.ngrams)
+    counts = word_offsets[spans.rows, spans.words + spans.ngrams] - first
+    tokens = np.sort(ranges(spans.rows * settings.max_seq_length + first, counts))  # Of all rows in one.
+    rows, places = np.divmod(tokens, settings.max_seq_length)
+    return _Masked(rows, places + 1 + (places >= sizes_a[rows]), spans.ngrams)
 
   def _structure(
     self, starts: np.ndarray, sizes_a: np.ndarray, num_tokens: np.ndarray
