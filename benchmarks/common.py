@@ -15,6 +15,8 @@ from absl import flags
 
 from albert_tf import commands, files
 
+_EXTENSIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+
 
 def run(measure: Callable[[], Mapping[str, Any] | None]) -> None:
   """The command: what `measure` returns is printed as one JSON line."""
@@ -22,9 +24,21 @@ def run(measure: Callable[[], Mapping[str, Any] | None]) -> None:
   def main() -> None:
     result = measure()
     if result is not None:
-      print(json.dumps({"benchmark": pathlib.Path(sys.argv[0]).stem, **result}), flush=True)
+      named = {"benchmark": pathlib.Path(sys.argv[0]).stem, "processor": processor()}
+      print(json.dumps({**named, **result}), flush=True)
 
   commands.run(main)
+
+
+def processor() -> str:
+  """The processor and those of its extensions on which the figures depend; empty where the system does not tell."""
+  try:
+    text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+  except OSError:
+    return ""
+  fields = dict(line.split(":", 1) for line in text.replace("\t", "").splitlines() if ":" in line)
+  extensions = [name for name in _EXTENSIONS if name in fields.get("flags", "").split()]
+  return " ".join([*fields.get("model name", "").split(), *extensions])
 
 
 class Times(NamedTuple):
