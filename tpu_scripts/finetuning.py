@@ -83,10 +83,12 @@ def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None
   """
   flags_text = FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
   options = commands.from_flags(RunOptions)
+  distribution = commands.from_flags(DistributionConfig)
+  settings = None if options.ensemble_of else commands.from_flags(FineTuneSettings, distribution=distribution)
   load_tensorflow(FLAGS.tpu)
   logging.set_verbosity(logging.INFO)
   logging.get_absl_handler().setFormatter(None)  # Messages without absl's prefix.
-  if options.ensemble_of:
+  if settings is None:
     _combine(prepare, options.ensemble_of)
     return
   from albert_tf.finetuning.engine.fit import fine_tune
@@ -96,7 +98,6 @@ def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None
   from albert_tf.tokenization import WordPieceTokenizer
   from albert_tf.training.distribution import Workers, make_strategy
 
-  settings = commands.from_flags(FineTuneSettings, distribution=commands.from_flags(DistributionConfig))
   start = read_start(
     options.init_checkpoint or (FLAGS.output_dir if trained_spec() else ""),
     spm_model_file=options.spm_model_file,
