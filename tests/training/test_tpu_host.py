@@ -8,11 +8,13 @@ import sys
 
 import pytest
 from support.commands.script_runs import run_script
+from support.stacks import needs_host_xla
 from support.tiny_records import tiny_config
 import tensorflow as tf
 
 from albert_tf import AlbertEncoder, compat, tpu_host
 from albert_tf.errors import UserError
+from albert_tf.training import distribution
 from albert_tf.training.distribution import make_strategy
 from albert_tf.training.failures import readable_errors
 from albert_tf.training.settings import DistributionConfig
@@ -92,17 +94,29 @@ def test_chips(monkeypatch, tmp_path):
   assert os.environ["TPU_LOAD_LIBRARY"] == "0"
 
 
-def test_xla_of_the_host(caplog):
-  """It is refused with a TPU, and on a TensorFlow that has XLA only for TPUs; a slow use of it is named."""
+def test_xla_of_the_host():
+  """It is refused with a TPU, and on a TensorFlow that has XLA only for TPUs."""
   [beside_tpu] = run_script("run_pretrain", [[*PRETRAIN, "--use_xla", "--tpu=local"]])
   assert (beside_tpu.status, "--tpu and --use_xla exclude each other" in beside_tpu.stderr) == (2, True)
   if not compat.HOST_XLA:
     with pytest.raises(UserError, match="which has it for TPUs alone"):
       make_strategy(DistributionConfig(use_xla=True))
-    return
-  for precision, warned in (("float32", False), ("bfloat16", True)):
-    make_strategy(DistributionConfig(use_xla=True, mixed_precision=precision))
-    assert ("Leave --use_xla out" in caplog.text) == warned
+
+
+@needs_host_xla
+@pytest.mark.parametrize(
+  ("precision", "instructions", "advice"),
+  [
+    ("float32", False, ""),
+    ("bfloat16", False, "Leave --mixed_precision out"),
+    ("bfloat16", True, "Leave --use_xla out"),
+  ],
+)
+def test_a_slow_precision_of_the_cpu_is_named(caplog, monkeypatch, precision, instructions, advice):
+  monkeypatch.setattr(distribution, "_has_bfloat16", lambda: instructions)
+  make_strategy(DistributionConfig(use_xla=True, mixed_precision=precision))
+  assert advice in caplog.text
+  assert caplog.text.count("Leave") == bool(advice)
 
 
 def test_keras_never_chooses_xla_by_itself(monkeypatch):
