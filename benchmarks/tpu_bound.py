@@ -3,14 +3,17 @@
 Prints one JSON line with million cycles for each part of the step: all cycles, the lower bound by rows through the
 matrix unit, waits for HBM, and other cycles (vector work, unpacking, filling of the unit). Most cycles of a step are
 matrix products. With --csv it writes every instruction, the longest first. Needs jax and libtpu (extra tpu-compile).
+Beside the compiler's cycles and memory stand those of the planner's formula.
 
 Example:
   python benchmarks/tpu_bound.py --size=base --topology=v3:2x2,v5e:2x4 --csv=instructions.csv
+  python benchmarks/tpu_bound.py --size=large --train_batch_size=4096 --topology=v3:2x2,v5e:2x4
 """
 
 import collections
 from collections.abc import Iterable
 import csv
+import dataclasses
 import math
 import pathlib
 import re
@@ -23,15 +26,21 @@ from tpu.final_schedule import Scheduled, dump_flags, final_schedule
 from tpu.program_text import estimated_cycles
 
 from albert_tf import commands
-from albert_tf.configs import ModelChoice
+from albert_tf.configs import AlbertConfig, ModelChoice
 from albert_tf.errors import UserError
-from albert_tf.planning.chips import parse_topology
-from albert_tf.planning.estimate import StepShape
+from albert_tf.planning import plan
+from albert_tf.planning.chips import GIB, Topology, parse_topology
+from albert_tf.planning.estimate import StepShape, estimate_step
 from albert_tf.planning.lowering import lower_train_step
 from albert_tf.planning.tpu_compiler import compile_hlo
 
 commands.define_flags(ModelChoice, size="base")
 commands.define_flags(StepShape, per_core_batch_size=8, max_predictions_per_seq=77)
+_TRAIN_BATCH_SIZE = flags.DEFINE_integer(
+  "train_batch_size",
+  0,
+  "Examples of an update on all cores, in the planner's micro-batches; 0: one micro-batch.",
+)
 _HLO = flags.DEFINE_string(
   "hlo", "", "Program to measure, such as tpu/lower_model_garden.py writes. Default: that of the flags."
 )
@@ -72,45 +81,67 @@ def sums(instructions: Iterable[Scheduled]) -> dict[str, float]:
   return {name: round(value / 1e6, 3) for name, value in found.items()}
 
 
-def measure(topology: str, hlo: bytes) -> tuple[dict[str, Any], tuple[Scheduled, ...]]:
+def measure(topology: Topology, hlo: bytes) -> tuple[dict[str, Any], tuple[Scheduled, ...]]:
   with tempfile.TemporaryDirectory() as folder:
-    compiled = compile_hlo(hlo, topology, python=_COMPILER_PYTHON.value, libtpu_flags=dump_flags(folder))
-    schedule = final_schedule(compiled.program, pathlib.Path(folder), parse_topology(topology).chip)
+    compiled = compile_hlo(hlo, topology.name, python=_COMPILER_PYTHON.value, libtpu_flags=dump_flags(folder))
+    schedule = final_schedule(compiled.program, pathlib.Path(folder), topology.chip)
   if schedule is None:
     raise UserError(
-      f"A final schedule is needed. Received: none for {topology}. Use libtpu 0.0.51, and a batch that fits."
+      f"A final schedule is needed. Received: none for {topology.name}, {compiled.required_bytes / GIB:.2f} GiB. "
+      "Use libtpu 0.0.51, and a batch that fits."
     )
+  rows = sum(each.runs * each.matrix_cycles for each in schedule.instructions)
   parts: dict[str, list[Scheduled]] = collections.defaultdict(list)
   for each in schedule.instructions:
     parts[part_of(each.op_name)].append(each)
   return {
     "million_cycles": round(schedule.cycles / 1e6, 3),
+    "milliseconds": round(1e3 * schedule.cycles / topology.chip.clock_hz, 3),
+    "share_of_peak": round(rows / schedule.cycles, 3),
     "million_cycles_without_waits": round(schedule.issue_cycles / 1e6, 3),
     "million_cycles_of_hbm": round(schedule.memory_cycles / 1e6, 3),
     "million_cycles_estimated_before": round(estimated_cycles(compiled.program) / 1e6, 3),
-    "temporary_gib": round(compiled.temporary_bytes / 2**30, 3),
+    "temporary_gib": round(compiled.temporary_bytes / GIB, 3),
+    "required_gib": round(compiled.required_bytes / GIB, 3),
     "compile_s": round(compiled.compile_seconds, 1),
     "parts": {part: sums(parts[part]) for part in (*_PARTS, _REST) if part in parts},
     "all": sums(schedule.instructions),
   }, schedule.instructions
 
 
+def planned(config: AlbertConfig, topology: Topology) -> StepShape:
+  """The step of the flags, or the planner's micro-batches of --train_batch_size."""
+  shape = commands.from_flags(StepShape)
+  if not _TRAIN_BATCH_SIZE.value:
+    return shape
+  examples = _TRAIN_BATCH_SIZE.value // topology.num_cores
+  whole = dataclasses.replace(shape, per_core_batch_size=examples, gradient_accumulation_steps=1)
+  return plan.fastest_micro_batches(config, whole, topology.chip)
+
+
 def benchmark() -> dict[str, Any]:
-  if _HLO.value:
-    path = pathlib.Path(_HLO.value)
-    program, hlo = {"hlo": path.name}, path.read_bytes()
-  else:
-    model, shape = commands.from_flags(ModelChoice), commands.from_flags(StepShape)
-    program, hlo = {**model.to_dict(), **shape.to_dict()}, lower_train_step(model.config(), shape)
-  found = {topology: measure(topology, hlo) for topology in _TOPOLOGIES.value}
+  model, found = commands.from_flags(ModelChoice), {}
+  for topology in map(parse_topology, _TOPOLOGIES.value):
+    if _HLO.value:
+      found[topology.name] = measure(topology, pathlib.Path(_HLO.value).read_bytes())
+      continue
+    shape = planned(model.config(), topology)
+    figures, instructions = measure(topology, lower_train_step(model.config(), shape))
+    formula = estimate_step(model.config(), shape, topology.chip)
+    figures |= {
+      "formula_million_cycles": round(formula.cycles / 1e6, 3),
+      "formula_gib": round(formula.required_bytes / GIB, 3),
+    }
+    found[topology.name] = {**shape.to_dict(), **figures}, instructions
   if _CSV.value:
     with open(_CSV.value, "w", newline="", encoding="utf-8") as stream:
       writer = csv.writer(stream)
       writer.writerow(["topology", "part", "cycles", *Scheduled._fields])
-      for topology, (_, instructions) in found.items():
+      for topology_name, (_, instructions) in found.items():
         for each in sorted(instructions, key=lambda each: -each.cycles):
           row = [math.ceil(value) if isinstance(value, float) else value for value in each]
-          writer.writerow([topology, part_of(each.op_name), math.ceil(each.cycles), *row])
+          writer.writerow([topology_name, part_of(each.op_name), math.ceil(each.cycles), *row])
+  program = {"hlo": pathlib.Path(_HLO.value).name} if _HLO.value else model.to_dict()
   return {**program, "topologies": {topology: figures for topology, (figures, _) in found.items()}}
 
 

@@ -2,9 +2,14 @@
 
 Their task with its own training step and LAMB, as `official.nlp` trains on TPUs: bfloat16 compute, no dropout.
 
-python benchmarks/tpu/lower_model_garden.py OUTPUT LAYERS BATCH
+The program must be bfloat16, as that of this project: another package of Keras than tf-models-official's own would
+leave it in float32 without a word.
+
+python benchmarks/tpu/lower_model_garden.py OUTPUT SIZE LAYERS LENGTH PREDICTIONS BATCH
 """
 
+import collections
+import re
 import sys
 
 from official.modeling.optimization import lamb
@@ -14,18 +19,16 @@ from official.nlp.tasks import masked_lm
 import tensorflow as tf
 import tf_keras
 
-output, layers, batch_size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-length, predictions = 512, 77
+output, size = sys.argv[1:3]
+layers, length, predictions, batch_size = map(int, sys.argv[3:])
+widths = {"base": (768, 12), "large": (1024, 16), "xlarge": (2048, 16), "xxlarge": (4096, 64)}
+hidden_size, heads = widths[size]
 tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
-albert: dict[str, float] = {
-  "vocab_size": 30000,
-  "embedding_width": 128,
-  "hidden_size": 768,
-  "num_layers": layers,
-}
-albert |= {"num_attention_heads": 12, "intermediate_size": 3072, "type_vocab_size": 2}
-albert |= {"dropout_rate": 0.0, "attention_dropout_rate": 0.0, "max_position_embeddings": length}
-head = {"inner_dim": 768, "num_classes": 2, "dropout_rate": 0.0, "name": "next_sentence"}
+albert: dict[str, float] = {"vocab_size": 30000, "embedding_width": 128, "hidden_size": hidden_size}
+albert |= {"num_layers": layers, "num_attention_heads": heads, "intermediate_size": 4 * hidden_size}
+albert |= {"type_vocab_size": 2, "max_position_embeddings": 512}
+albert |= {"dropout_rate": 0.0, "attention_dropout_rate": 0.0}
+head = {"inner_dim": hidden_size, "num_classes": 2, "dropout_rate": 0.0, "name": "next_sentence"}
 config = masked_lm.MaskedLMConfig(
   model=bert.PretrainerConfig(
     encoder=encoders.EncoderConfig(type="albert", albert=albert), cls_heads=[bert.ClsHeadConfig(**head)]
@@ -57,12 +60,11 @@ def step(batch: dict[str, tf.Tensor]) -> object:
   return task.train_step(batch, model, optimizer, metrics)
 
 
-hlo = step.experimental_get_compiler_ir(batch)(stage="hlo_serialized")
+ir = step.experimental_get_compiler_ir(batch)
+products = collections.Counter(re.findall(r"= (\w+)\[[^=]* dot\(", ir(stage="hlo")))
+assert set(products) == {"bf16"}, f"Every product must be bfloat16. Received: {products}"
+hlo = ir(stage="hlo_serialized")
 with open(output, "wb") as file:
   file.write(hlo)
-print(
-  sum(variable.shape.num_elements() for variable in model.trainable_variables),
-  "parameters,",
-  len(hlo),
-  "bytes",
-)
+weights = sum(variable.shape.num_elements() for variable in model.trainable_variables)
+print(f"{weights} parameters, {len(hlo)} bytes, {products.total()} products in bfloat16")
