@@ -18,7 +18,7 @@ _REMAT_FORWARD = 1 / 3  # The forward pass, a third of a step, runs twice.
 _ROW_PASSES, _LOGIT_PASSES = 0.25, 3
 # A micro-batch reads and writes the sum of a weight's gradients.
 _SUM_BYTES = 2 * _FLOAT32
-# A layer keeps all scores and this share of its rows for the backward pass.
+# A layer keeps this share of its rows for the backward pass.
 _ROWS_KEPT = 0.65
 # Float32 numbers a weight: the backward loop holds its sums twice, and some more.
 _GRADIENTS_WITH_REMAT = 2.5
@@ -61,7 +61,6 @@ class StepShape(Settings):
   optimizer: Literal["lamb", "adamw", "tfa_lamb"] = setting("lamb", help="The optimizer.")
   remat: bool = setting(False, help="Recompute activations in the backward pass.")
   layer_loop: Literal["unrolled", "while"] = setting("unrolled", help="How the layers are repeated.")
-
   train_depths: tuple[int, ...] = setting((), help="Numbers of layers; each step runs one of them.")
 
   @property
@@ -80,11 +79,12 @@ class StepEstimate(NamedTuple):
 def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEstimate:
   """Memory and cycles of one core's step.
 
-  memory = 12 weights + batch                                  [arguments: weights and two moments, float32]
-    + item (scores + 0.65 rows + k logits) + 4 weights         [kept for the backward pass, and gradients]
+  memory = 12 weights + batch                                     [arguments: weights and two moments, float32]
+    + item (max(scores, terms) + 0.65 rows + k logits) + 4 weights  [kept for the backward pass, and gradients]
   cycles = m matrix + s (scores + 0.25 rows + 3 logits) + (p spill + u weights) at the speed of HBM
   spill = whole layers · max(0, item scores of a layer - room) + max(0, item logits - room)
 
+  The terms are those of the largest weight's gradient, H · F numbers a layer, in memory after the scores.
   m, s, k, p, u and room are `Constants` of the chip. Micro-batches hold gradients twice; each takes all cycles but
   those of u, and those of 8 weights at the speed of HBM. With rematerialisation a layer keeps only its input, one
   layer is whole in memory, and the forward pass runs twice.
@@ -103,7 +103,7 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
   # Of a position: x, Q, K, V, context, two sums, one norm; intermediate before and after.
   rows = B * positions * (8 * H + 2 * F)
 
-  layers, gradients = scores + _ROWS_KEPT * rows, 1.0
+  layers, gradients = max(scores, blocks * H * F) + _ROWS_KEPT * rows, 1.0
   if shape.remat:
     layers = B * S * H * blocks + layers / blocks
     gradients = _GRADIENTS_WITH_REMAT
