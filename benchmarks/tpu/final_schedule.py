@@ -112,8 +112,8 @@ def scheduled_instructions(program: str, folder: pathlib.Path, chip: Chip) -> tu
     own = _hbm_bytes(each, module) * cycles_per_byte
     if line.kind in _COPIES_BESIDE:
       memory += each.runs * own
-    elif estimated or line.name in dumps:  # Else a name for what is there, or a scalar of the top level.
-      scheduled = issue.get(likeness.of(each))
+    elif (scheduled := issue.get(likeness.of(each))) or estimated or line.name in dumps:
+      # Else a name for what is there, or a scalar of the top level. Random bits are scheduled without an estimate.
       missing += 0 if scheduled else each.runs * estimated
       memory += each.runs * own
       instructions.append(_scheduled(line, each.runs, scheduled, own))
