@@ -18,8 +18,8 @@ _REMAT_FORWARD = 1 / 3  # The forward pass, a third of a step, runs twice.
 _ROW_PASSES, _LOGIT_PASSES = 0.25, 3
 # A micro-batch reads and writes the sum of a weight's gradients.
 _SUM_BYTES = 2 * _FLOAT32
-# A layer keeps this share of its rows for the backward pass.
-_ROWS_KEPT = 0.65
+# Kept for the backward pass: a share of a layer's rows; with dropout also the scores' random bits and masks.
+_ROWS_KEPT, _SCORES_WITH_DROPOUT = 0.65, 3.5
 # Float32 numbers a weight: the backward loop holds its sums twice, and some more.
 _GRADIENTS_WITH_REMAT = 2.5
 
@@ -103,10 +103,10 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
   # Of a position: x, Q, K, V, context, two sums, one norm; intermediate before and after.
   rows = B * positions * (8 * H + 2 * F)
 
-  layers, gradients = max(scores, blocks * H * F) + _ROWS_KEPT * rows, 1.0
+  kept_scores = scores * (_SCORES_WITH_DROPOUT if config.attention_probs_dropout_prob else 1)
+  layers, gradients = max(kept_scores, blocks * H * F) + _ROWS_KEPT * rows, 1.0
   if shape.remat:
-    layers = B * S * H * blocks + layers / blocks
-    gradients = _GRADIENTS_WITH_REMAT
+    layers, gradients = B * S * H * blocks + layers / blocks, _GRADIENTS_WITH_REMAT
   gradients += parts > 1
   batch = shape.examples * (3 * S + 3 * P + 1) * _FLOAT32
   kept = item * (layers + constants.logits * logits) + _FLOAT32 * gradients * weights

@@ -58,9 +58,9 @@ def test_the_fastest_micro_batches(chip, length, micro_batches):
 def test_what_fits_instead():
   large = ["--flagfile=recipes/albert_base_v1.flags", "--topology=v3:2x2", "--estimate_only"]
   instead, taken = run_script("compile_for_tpu", [large, [*large, "--gradient_accumulation_steps=0"]])
-  assert "It does NOT fit: 79.51 GiB ± 16% of 15.48 GiB a core" in instead.stdout
-  assert "with --gradient_accumulation_steps=8: 10.14 GiB, fits" in instead.stdout
-  assert "64 x 8 a core" in taken.stdout
+  assert "It does NOT fit: 162.32 GiB ± 16% of 15.48 GiB a core" in instead.stdout
+  assert "with --gradient_accumulation_steps=16: 10.36 GiB, fits" in instead.stdout
+  assert "32 x 16 a core" in taken.stdout
   assert "125,000 steps: at least" in taken.stdout
 
 
