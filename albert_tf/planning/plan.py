@@ -22,7 +22,7 @@ def fits_by_formula(config: AlbertConfig, shape: StepShape, chip: Chip) -> bool:
 def fastest_micro_batches(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepShape:
   """The same update in the fewest micro-batches that fit and are within 1% of the fastest, by formula.
 
-  Single examples if none fits.
+  Single examples if nothing else fits: their programs are slower than the formula says.
   """
   total = shape.examples
   options = [
@@ -30,7 +30,7 @@ def fastest_micro_batches(config: AlbertConfig, shape: StepShape, chip: Chip) ->
     for n in range(1, total + 1)
     if total % n == 0
   ]
-  fitting = [option for option in options if fits_by_formula(config, option, chip)] or options[-1:]
+  fitting = [option for option in options[:-1] if fits_by_formula(config, option, chip)] or options[-1:]
   cycles = [estimate_step(config, option, chip).cycles for option in fitting]
   return next(option for option, each in zip(fitting, cycles, strict=True) if each <= 1.01 * min(cycles))
 
