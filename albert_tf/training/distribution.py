@@ -65,6 +65,19 @@ def _has_bfloat16() -> bool:
     return True
 
 
+def _warn_of_slow_bfloat16(use_xla: bool) -> None:
+  """Says which flag makes a step on this machine's CPU slow."""
+  if not _has_bfloat16():
+    logging.warning(
+      "This processor has no instructions for bfloat16: a step takes four times as long as in float32. "
+      "Leave --mixed_precision out."
+    )
+  elif use_xla:
+    logging.warning(
+      "XLA computes bfloat16 on a CPU in float32: a step takes 1.6 times as long or more. Leave --use_xla out."
+    )
+
+
 def precision_policy(precision: str) -> str:
   """Keras' dtype policy for matrix products in `precision`; weights, softmax, LayerNorm and losses stay float32."""
   return "float32" if precision == "float32" else "mixed_bfloat16"
@@ -87,19 +100,11 @@ def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     tf.config.set_logical_device_configuration(cpu, logical)
   if config.tpu:
     return _tpu_strategy(config)
+  if config.precision == "bfloat16" and not tf.config.list_physical_devices("GPU"):
+    _warn_of_slow_bfloat16(config.use_xla)
   if config.distribution == "multi_worker" or (not config.distribution and _several_workers()):
     return tf.distribute.MultiWorkerMirroredStrategy()
   gpus = tf.config.list_logical_devices("GPU")
-  if config.precision == "bfloat16" and not gpus:
-    if not _has_bfloat16():
-      logging.warning(
-        "This processor has no instructions for bfloat16: a step takes four times as long as in float32. "
-        "Leave --mixed_precision out."
-      )
-    elif config.use_xla:
-      logging.warning(
-        "XLA computes bfloat16 on a CPU in float32: a step takes 1.6 times as long or more. Leave --use_xla out."
-      )
   devices = gpus or tf.config.list_logical_devices("CPU")
   if config.distribution == "mirrored" or (not config.distribution and len(devices) > 1):
     return tf.distribute.MirroredStrategy([device.name for device in devices])

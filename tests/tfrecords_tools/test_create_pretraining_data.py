@@ -181,6 +181,15 @@ def test_an_interrupted_run_shows_nothing_and_continues(
   assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
+def test_blocks_that_were_cut_otherwise_are_not_taken(corpus, tiny_tokenizer, tmp_path):
+  """The size of a block follows that of all input files, and a changed file leaves the work on others."""
+  with _stopping("RunWriter", 5):
+    _make(corpus, tmp_path / "cut", tiny_tokenizer)
+  for name in ("cut", "whole"):
+    _make(corpus, tmp_path / name, tiny_tokenizer, block_bytes=2000)
+  assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+
+
 @pytest.mark.slow
 def test_a_killed_command_continues(tiny_model, tmp_path):
   text = tmp_path / "text.txt"
