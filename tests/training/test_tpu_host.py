@@ -78,6 +78,18 @@ def test_a_tensorflow_that_aborts_on_import_says_why(tmp_path, command):
   assert "F0000 wrong libtpu" in done.stderr
 
 
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="oneDNN's kernels are of x86-64")
+@pytest.mark.parametrize("by_user", ["", "0"])
+def test_commands_take_the_kernels_of_onednn_unless_the_user_does_not(tmp_path, by_user):
+  (tmp_path / "tensorflow.py").write_text("import os, sys; sys.exit(os.environ['TF_ENABLE_ONEDNN_OPTS'])")
+  environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+  environment |= {"TF_ENABLE_ONEDNN_OPTS": by_user} if by_user else {}
+  environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+  code = "from albert_tf.startup import load_tensorflow; load_tensorflow()"
+  done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+  assert done.stderr.split() == [by_user or "1"]
+
+
 def test_chips(monkeypatch, tmp_path):
   (tmp_path / "vfio").mkdir()
   for name in ("accel0", "accel1", "accelerator", "vfio/0", "vfio/vfio"):
