@@ -44,7 +44,7 @@ install:  ## Make the environment of STACK (.venv, .venv-addons or .venv-tpu).
 	@.ci/environment $(STACK)
 
 demo: install  ## Text -> vocabulary -> TFRecords -> pretraining -> SavedModel -> fill-mask, on this machine's documentation.
-	@$(BIN)/python tpu_scripts/demo.py
+	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python tpu_scripts/demo.py
 
 test: install  ## The tests of STACK, without those marked slow or nightly.
 	@$(LIMIT) $(if $(LIMIT),3600) $(BIN)/python $(PYTEST) -m "not slow and not nightly" $(TESTS)

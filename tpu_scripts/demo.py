@@ -7,7 +7,6 @@ what the model has learned. `make demo` calls it.
 from collections.abc import Mapping
 import os
 import pathlib
-import statistics
 import sys
 import time
 
@@ -100,21 +99,14 @@ def stages(command: Command, work: str, recipe: str) -> dict[str, list[str]]:
 def report(work: pathlib.Path, times: Mapping[str, float], answers: str) -> None:
   """Prints the closing table and the examples."""
   manifest = Manifest.find(str(work / "records"))
-  assert manifest is not None
-  rows = read_metrics(str(work / "run/metrics.jsonl"))
-  evaluations = [row for row in rows if row["split"] == "eval"]
-  last = evaluations[-1]
-  rate = statistics.median(row["examples_per_second"] for row in rows if row["split"] == "train")
+  assert manifest
   baseline = manifest.baseline
-  share = (baseline.eval_share or baseline.train_share) if baseline else 0.0
-  sizes = [path.stat().st_size for path in work.rglob("*") if path.is_file()]
+  assert baseline
+  last = [row for row in read_metrics(str(work / "run/metrics.jsonl")) if row["split"] == "eval"][-1]
   table = {
     "masked-LM accuracy": f"{last['masked_lm_accuracy']:.1%}",
-    "always the most frequent token": f"{share:.1%}  ({baseline.piece if baseline else '?'!r})",
+    "always the most frequent token": f"{baseline.eval_share or baseline.train_share:.1%}  ({baseline.piece!r})",
     "sentence-order accuracy": f"{last['sentence_order_accuracy']:.1%}  (chance: 50 %)",
-    "training speed": f"{rate:,.0f} examples/s of {manifest.max_seq_length} tokens",
-    "examples, train and held out": " and ".join(f"{manifest.num_records(s):,}" for s in ("train", "eval")),
-    "files written": f"{len(sizes)} ({sum(sizes) / 1e6:.1f} MB) in {work}",
     **{f"time: {title}": f"{seconds:.0f} s" for title, seconds in times.items()},
     "time in all": f"{sum(times.values()):.0f} s",
   }

@@ -33,20 +33,23 @@ class Constants(NamedTuple):
   update: int  # Bytes to and from HBM for a weight's update: gradient, weight and two moments, some twice.
   room: float  # Bytes of a layer's scores, or of the logits, that stay in the chip's own memory.
   passes: float  # Transfers of each further byte to or from HBM for which the core waits.
+  dropout: float  # Cycles for 1,000 numbers with dropout: scores, and two rows a layer.
+  dropout_passes: float  # As `passes`, of a layer's random bits, masks and scores.
 
 
 # v3 keeps nothing in its own memory between instructions; `score` includes the waits.
-_V3 = Constants(1.167, 18.1, 5.5, 48, 0, 0)
+_V3 = Constants(1.167, 18.1, 5.5, 48, 0, 0, 51, 0)
 CONSTANTS = {
   "v2": _V3,  # It has half of v3's matrix units. No schedule of v2 was measured.
   "v3": _V3,
-  "v4": Constants(1.075, 10.5, 4.3, 28, 12.6e6, 3.5),
+  "v4": Constants(1.075, 10.5, 4.3, 28, 12.6e6, 3.5, 40, 0),
   # The vector unit works while the matrix units do.
-  "v5e": Constants(1.09, 0.0, 2.3, 28, 53e6, 8.4),
+  "v5e": Constants(1.09, 0.0, 2.3, 28, 53e6, 8.4, 8, 2.9),
   # `score` from one program with `matrix` given. The compiler fails on larger batches: room and passes of v6e.
-  "v5p": Constants(1.15, 3.8, 4.9, 28, 53e6, 4.3),
+  # Dropout of both is that of v5e.
+  "v5p": Constants(1.15, 3.8, 4.9, 28, 53e6, 4.3, 8, 2.9),
   # Attention's 64 numbers a head fill a quarter of a unit of 256 x 256. The room is that of v5e.
-  "v6e": Constants(1.85, 2.9, 3.2, 28, 53e6, 4.3),
+  "v6e": Constants(1.85, 2.9, 3.2, 28, 53e6, 4.3, 8, 2.9),
 }
 
 
@@ -81,12 +84,13 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
 
   memory = 12 weights + batch                                     [arguments: weights and two moments, float32]
     + item (max(scores, terms) + 0.65 rows + k logits) + 4 weights  [kept for the backward pass, and gradients]
-  cycles = m matrix + s (scores + 0.25 rows + 3 logits) + (p spill + u weights) at the speed of HBM
+  cycles = m matrix + s (scores + 0.25 rows + 3 logits) + dropout + (p spill + u weights) at the speed of HBM
   spill = whole layers · max(0, item scores of a layer - room) + max(0, item logits - room)
 
   The terms are those of the largest weight's gradient, H · F numbers a layer, in memory after the scores.
-  m, s, k, p, u and room are `Constants` of the chip. Micro-batches hold gradients twice; each takes all cycles but
-  those of u, and those of 8 weights at the speed of HBM. With rematerialisation a layer keeps only its input, one
+  dropout = d (scores + 2 rows of H) + q layers · max(0, 3.5 item scores of a layer - room) at the speed of HBM
+  m, s, k, p, u, d, q and room are `Constants` of the chip. Micro-batches hold gradients twice; each takes all cycles
+  but those of u, and those of 8 weights at the speed of HBM. With rematerialisation a layer keeps only its input, one
   layer is whole in memory, and the forward pass runs twice.
   """
   B, S, P = shape.per_core_batch_size, shape.max_seq_length, shape.max_predictions_per_seq
@@ -114,12 +118,15 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
   again = 1 + _REMAT_FORWARD * shape.remat
   matrix = again * TRAINING * B * forward * chip.clock_hz / chip.peak_flops
   vector = again * (scores + _ROW_PASSES * rows) + _LOGIT_PASSES * logits
-  layer_scores = B * config.num_attention_heads * S * S
-  spill = again * (blocks - 1) * max(0, item * layer_scores - constants.room)
-  spill += max(0, item * logits - constants.room)
+  layer_scores, whole = item * B * config.num_attention_heads * S * S, again * (blocks - 1)
+  spill = whole * max(0, layer_scores - constants.room) + max(0, item * logits - constants.room)
   cycles_per_byte = chip.clock_hz / chip.hbm_bytes_per_second
   waits = constants.passes * spill + _SUM_BYTES * weights * (parts > 1)
-  micro_batch = constants.matrix * matrix + constants.score * vector / 1000 + waits * cycles_per_byte
+  vector *= constants.score
+  if config.attention_probs_dropout_prob:
+    vector += constants.dropout * again * (scores + 2 * B * positions * H)
+    waits += constants.dropout_passes * whole * max(0, _SCORES_WITH_DROPOUT * layer_scores - constants.room)
+  micro_batch = constants.matrix * matrix + vector / 1000 + waits * cycles_per_byte
   return StepEstimate(
     required_bytes=int(3 * _FLOAT32 * weights + batch + kept),
     cycles=parts * micro_batch + constants.update * weights * cycles_per_byte,

@@ -124,8 +124,6 @@ def describe(
     lines.append(run)
   plain, remat = (largest_batch(config, dataclasses.replace(shape, remat=x), chip) for x in (False, True))
   lines.append(f"largest batch a core, by formula: {plain}; with --remat: {remat}")
-  if compiled:
-    lines.append(f"compiled in {compiled.compile_seconds:.0f} s")
   return "\n".join(lines)
 
 

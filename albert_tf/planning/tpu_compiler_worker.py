@@ -23,25 +23,37 @@ ENVIRONMENT = {
 
 
 def _module(hlo: bytes) -> Any:
-  """StableHLO of a serialized HLO module, without `mhlo.copy`, which the TPU compiler does not know."""
+  """StableHLO of an HLO module that was lowered for a CPU, as TensorFlow lowers it for a TPU.
+
+  Random bits come from the TPU's own generator and not from Philox. `mhlo.copy` goes: its compiler does not know it.
+  """
   from jax._src.interpreters import mlir
   from jax._src.lib.mlir import ir
+  from jax._src.lib.mlir.dialects import hlo as stablehlo
   from jaxlib import _jax
 
   context = mlir.make_ir_context()
   context.allow_unregistered_dialects = True
   module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo), context)
-  copies = []
+  own_generator = ir.Attribute.parse("#stablehlo<rng_algorithm DEFAULT>", context)
+  replaced = []
 
   def find(operation: Any) -> Any:
-    if operation.operation.name == "mhlo.copy":
-      copies.append(operation.operation)
+    if operation.operation.name in ("mhlo.copy", "stablehlo.rng_bit_generator"):
+      replaced.append(operation.operation)
     return ir.WalkResult.ADVANCE
 
   module.operation.walk(find)
-  for copy in copies:
-    copy.results[0].replace_all_uses_with(copy.operands[0])
-    copy.erase()
+  for operation in replaced:
+    values = [operation.operands[0]]  # A generator's next state, which nothing reads, is its first one.
+    if operation.name != "mhlo.copy":
+      with ir.InsertionPoint(operation), operation.location:
+        state = stablehlo.slice(values[0], [0], [2], [1])  # Key and counter; Philox counts in 128 bits.
+        drawn = stablehlo.RngBitGeneratorOp(state.type, operation.results[1].type, own_generator, state)
+      values.append(drawn.results[1])
+    for result, value in zip(operation.results, values, strict=True):
+      result.replace_all_uses_with(value)
+    operation.erase()
   return module
 
 

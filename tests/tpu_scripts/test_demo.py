@@ -29,7 +29,7 @@ def test_from_text_to_words(tmp_path: pathlib.Path) -> None:
   assert done.returncode == 0, done.stdout + done.stderr
   titles = ["Text", "Vocabulary", "TFRecords", "Pretraining", "SavedModel", "Fill-mask"]
   assert re.findall(r"^\[\d/6\] ([\w-]+)", done.stdout, re.MULTILINE) == titles
-  rows = ("masked-LM accuracy", "always the most frequent token", "sentence-order accuracy", "files written")
+  rows = ("masked-LM accuracy", "always the most frequent token", "sentence-order accuracy", "time in all")
   for row in rows:
     assert f"\n{row} " in done.stdout
   assert done.stdout.count("  [MASK] 1: ") == 3
