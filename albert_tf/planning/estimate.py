@@ -44,12 +44,12 @@ CONSTANTS = {
   "v3": _V3,
   "v4": Constants(1.075, 10.5, 4.3, 28, 12.6e6, 3.5, 40, 0),
   # The vector unit works while the matrix units do.
-  "v5e": Constants(1.09, 0.0, 2.3, 28, 53e6, 8.4, 8, 2.9),
+  "v5e": Constants(1.09, 0.0, 2.3, 28, 53e6, 8.4, 12, 2.3),
   # `score` from one program with `matrix` given. The compiler fails on larger batches: room and passes of v6e.
   # Dropout of both is that of v5e.
-  "v5p": Constants(1.15, 3.8, 4.9, 28, 53e6, 4.3, 8, 2.9),
+  "v5p": Constants(1.15, 3.8, 4.9, 28, 53e6, 4.3, 12, 2.3),
   # Attention's 64 numbers a head fill a quarter of a unit of 256 x 256. The room is that of v5e.
-  "v6e": Constants(1.85, 2.9, 3.2, 28, 53e6, 4.3, 8, 2.9),
+  "v6e": Constants(1.85, 2.9, 3.2, 28, 53e6, 4.3, 12, 2.3),
 }
 
 
