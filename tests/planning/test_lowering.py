@@ -81,6 +81,15 @@ def test_rematerialised_layers_leave_nothing_but_their_inputs():
 
 
 @needs_compiler
+def test_random_bits_come_from_the_generator_of_the_tpu():
+  """The step is lowered on a CPU, with Philox."""
+  dropping = CONFIG.replace(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, num_hidden_layers=1)
+  program = compile_hlo(lower_train_step(dropping, SHAPE), "v5e:2x2").program
+  assert "algorithm=rng_default" in program
+  assert "philox" not in program.lower()
+
+
+@needs_compiler
 @pytest.mark.parametrize(
   "changes", [{}, {"train_depths": (1, 2, 4)}, {"train_depths": (1, 2, 4), "remat": True}]
 )
