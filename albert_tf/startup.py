@@ -51,7 +51,7 @@ def load_tensorflow(tpu: str = "", *, reads_extents: bool = False) -> None:
     os.environ.setdefault("GCS_READAHEAD_BUFFER_SIZE_BYTES", str(16 << 10))  # For small reads only.
     os.environ.setdefault("GCS_READ_CACHE_MAX_SIZE_MB", "0")  # It would round a read to whole blocks.
   if os.uname().machine == "x86_64":
-    # TensorFlow's default on processors with AVX-512 VNNI; the demo's model trains 2.3 times as fast on one without.
+    # TensorFlow's default on processors with AVX-512 VNNI; on one without, the demo's model trains twice as fast.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
   tpu_host.prepare_import(tpu)
   if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") == "0":

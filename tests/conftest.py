@@ -10,7 +10,8 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # As commands do, so that both compute the same.
+if os.uname().machine == "x86_64":  # As `albert_tf/startup.py`, so that tests and commands compute the same.
+  os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # Without a TPU, importing tensorflow-tpu asks Google's metadata server for minutes.
 os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
 

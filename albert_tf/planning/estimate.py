@@ -88,7 +88,7 @@ def estimate_step(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepEst
   spill = whole layers · max(0, item scores of a layer - room) + max(0, item logits - room)
 
   The terms are those of the largest weight's gradient, H · F numbers a layer, in memory after the scores.
-  dropout = d (scores + 2 rows of H) + q layers · max(0, 3.5 item scores of a layer - room) at the speed of HBM
+  dropout = d (scores + 2 H a position) + q layers · max(0, 3.5 item scores of a layer - room) at the speed of HBM
   m, s, k, p, u, d, q and room are `Constants` of the chip. Micro-batches hold gradients twice; each takes all cycles
   but those of u, and those of 8 weights at the speed of HBM. With rematerialisation a layer keeps only its input, one
   layer is whole in memory, and the forward pass runs twice.
