@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from albert_tf.compat import ModelBase, keras
 from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
 
 _GELU_C = math.sqrt(2.0 / math.pi)
 _GELU_CA = 0.044715 * _GELU_C
@@ -278,6 +279,19 @@ class ConfigModel(_Composite, ModelBase):
     super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.
     self.config = config
     self.preprocessor = preprocessor
+
+  def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+    """`keras.Model.save`, without Keras' older HDF5 format, which cannot hold a model of an own class."""
+    if str(filepath).endswith((".h5", ".hdf5")):
+      raise UserError(f"A model is saved as a .keras file. Received: {filepath}. Give it the ending .keras.")
+    super().save(filepath, *args, **kwargs)
+
+  def quantize(self, *args: Any, **kwargs: Any) -> None:
+    """Refused: Keras would only warn for each layer and change nothing, as it quantizes its own layers alone."""
+    raise UserError(
+      f"Keras quantizes only its own layers. Received: quantize() of {type(self).__name__}. For int8 weights call "
+      "save_pretrained, and give its folder to tpu_scripts/export_lite.py --init_checkpoint with --weights=int8."
+    )
 
   def get_config(self) -> dict[str, Any]:
     return {**super().get_config(), "name": self.name, "config": self.config.to_dict()}

@@ -1,6 +1,7 @@
 """Base class of all models: loads checkpoints, takes texts as input, exports SavedModels."""
 
 from collections.abc import Mapping
+import dataclasses
 import functools
 import os
 from typing import Any
@@ -19,6 +20,11 @@ from albert_tf.modeling.variables import merged_values, named_variables
 from albert_tf.models.preprocessor import AlbertPreprocessor
 from albert_tf.tokenization.graph_inputs import holds_text
 
+# Keras' other formats → what makes such a file.
+_OTHER_FORMATS = {
+  "litert": "Call save_pretrained, and give its folder to tpu_scripts/export_lite.py --init_checkpoint",
+  "onnx": 'Call save_pretrained, and follow "ONNX" in docs/serving.md',
+}
 _ROWS_AT_ONCE = 1024  # Texts tokenized together: twice as fast as all texts together, in half the memory.
 
 
@@ -161,22 +167,46 @@ class TextModel(ConfigModel):
         "preprocessor=, or give ids."
       )
 
-  def export(self, filepath: str, **settings: Any) -> None:
-    """Writes a SavedModel, as `export_saved_model.py` does. For LiteRT use `export_lite.py`.
+  def export(
+    self,
+    filepath: str,
+    format: str = "tf_saved_model",
+    verbose: bool | None = None,
+    input_signature: Any = None,
+    **settings: Any,
+  ) -> None:
+    """Writes a SavedModel, as `export_saved_model.py` does; the first four arguments are those of Keras.
 
     Args:
       filepath: directory of the SavedModel; servers need a number as its last part.
+      format: "tf_saved_model"; other formats have commands of their own.
+      verbose: print where the SavedModel is.
+      input_signature: None; the signatures follow from the kind of model.
       **settings: fields of `ExportSettings`, such as `top_k`.
 
     Raises:
-      UserError: the model has no preprocessor, or the directory exists.
+      UserError: the model has no preprocessor, the directory exists, or an argument is refused.
     """
     from albert_tf.serving.export import export_model
     from albert_tf.serving.settings import ExportSettings
 
+    if format != "tf_saved_model":
+      remedy = _OTHER_FORMATS.get(format, 'Leave `format` out, or give "tf_saved_model"')
+      raise UserError(f"`export` writes a SavedModel. Received: format={format!r}. {remedy}.")
+    if input_signature is not None:
+      raise UserError(
+        "The signatures of an export take texts and ids, by the kind of model. Received: an input_signature. Leave it "
+        "out; for one of your own use tf.saved_model.save."
+      )
+    names = [field.name for field in dataclasses.fields(ExportSettings)]
+    unknown = sorted(set(settings) - set(names))
+    if unknown:
+      raise UserError(f"`export` takes {', '.join(names)}. Received: {', '.join(unknown)}. Correct the name.")
     self._require_preprocessor()
     chosen = ExportSettings(**{"max_seq_length": self.preprocessor.max_length, **settings})
     export_model(self.merged(), str(filepath), chosen)
+    if verbose:
+      print(f"Exported {self.export_kind} to {filepath}")
 
   def save_pretrained(self, directory: str) -> None:
     """Writes a run directory that `from_pretrained` and all commands can read.

@@ -239,7 +239,7 @@ def test_replicas_callbacks_and_mixed_precision(run, mirrored_2, tmp_path):
 
 
 @pytest.mark.slow
-def test_low_rank_additions(run, tmp_path):
+def test_low_rank_additions(run, tmp_path, capsys):
   """Only they and the head are trained; in checkpoint and export they are merged into the kernels."""
   model = AlbertClassifier.from_pretrained(str(run), num_labels=2, lora_rank=2)
   plain = AlbertClassifier.from_pretrained(str(run), num_labels=2)
@@ -259,7 +259,8 @@ def test_low_rank_additions(run, tmp_path):
   again = AlbertClassifier.from_pretrained(str(tmp_path / "saved"))
   assert not any("lora" in name for name in named_variables(again))
   np.testing.assert_allclose(again.predict(TEXTS, verbose=0), want, atol=1e-4)
-  model.export(str(tmp_path / "e"))
+  model.export(tmp_path / "e", "tf_saved_model", verbose=True, input_signature=None)  # As Keras is called.
+  assert str(tmp_path / "e") in capsys.readouterr().out
   served = tf.saved_model.load(str(tmp_path / "e")).signatures["serving_default"](text=tf.constant(TEXTS))
   np.testing.assert_allclose(served["probabilities"], tf.nn.softmax(want), atol=1e-4)
 
@@ -331,6 +332,22 @@ def test_what_is_refused(run):
   ]:
     with pytest.raises(UserError, match=message):
       call()
+
+
+def test_what_keras_would_write_wrongly_names_the_remedy(run, tmp_path):
+  model = AlbertClassifier.from_pretrained(str(run), num_labels=2)
+  path = str(tmp_path / "e")
+  for call, remedy in [
+    (lambda: model.export(path, format="litert"), "export_lite.py"),
+    (lambda: model.export(path, format="onnx"), "docs/serving.md"),
+    (lambda: model.export(path, input_signature=[tf.TensorSpec([1, 8], tf.int32)]), "tf.saved_model.save"),
+    (lambda: model.export(path, topk=5), "top_k"),
+    (lambda: model.quantize("int8"), "--weights=int8"),
+    (lambda: model.save(tmp_path / "e.h5"), r"\.keras"),
+  ]:
+    with pytest.raises(UserError, match=remedy):
+      call()
+  assert not list(tmp_path.iterdir())
 
 
 def test_names_of_classes_are_labels_and_lists_are_weights(run):

@@ -87,8 +87,6 @@ def test_a_tagger(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
     task=TaskSpec(kind="token_classification", name="t", label_names=("O", "B-X", "I-X"), max_seq_length=12),
     preprocessor=AlbertPreprocessor(tokenizer, kind="words", max_length=12),
   )
-  with pytest.raises(TypeError, match="verbose"):
-    tagger.export(str(tmp_path / "e" / "1"), verbose=True)
   tagger.export(str(tmp_path / "e" / "1"))
   texts = ["The sky, small birdsong over über all", "天空 birds"]
   outputs = LoadedModel(str(tmp_path / "e" / "1")).run("serving_default", {"text": as_bytes(texts)})
