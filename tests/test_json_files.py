@@ -20,6 +20,7 @@ from tfrecords_tools.pretraining.job import read_description
 
 CONFIG = AlbertConfig.from_name("tiny").to_dict()
 TASK = TaskSpec(kind="question_answering", name="squad", squad_version="2.0").to_dict()
+TAGS = TaskSpec(kind="token_classification", name="ner", label_names=("O", "B-X")).to_dict()
 FILE = RecordFile("train-0", "train", 7, 1, "00").to_dict()
 MANIFEST = Manifest(37, "ab", 10, 3, "sop", 1, ()).to_dict() | {"files": [FILE]}
 METRICS = {"step": 3, "split": "train", "loss": 1.5}
@@ -33,6 +34,8 @@ FILES = {
   "task.json": (TASK, lambda path: TaskSpec.load(path[:-10]), {"label_names": "ab"}),
   "a/task.json": (TASK, lambda path: TaskSpec.load(path[:-10]), {"doc_stride": 0}),
   "b/task.json": (TASK, lambda path: TaskSpec.load(path[:-10]), {"format_version": 2}),
+  "c/task.json": (TAGS, lambda path: TaskSpec.load(path[:-10]), {"label_names": ["O", "B-X", "O"]}),
+  "d/task.json": (TAGS, lambda path: TaskSpec.load(path[:-10]), {"label_names": ["O", " "]}),
   "manifest.json": (MANIFEST, lambda path: Manifest.find(path[:-14]), {"files": [{**FILE, "num_bytes": "1"}]}),
   "a/manifest.json": (MANIFEST, lambda path: Manifest.find(path[:-14]), {"baseline": 3}),
   "spm/tokenizer.json": (TokenizerConfig().to_dict(), find_tokenizer, {"do_lower_case": "false"}),

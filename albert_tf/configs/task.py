@@ -1,5 +1,6 @@
 """Tasks of fine-tuned models: the kinds of task, and `TaskSpec`, which is saved with a model as `task.json`."""
 
+import collections
 from collections.abc import Mapping
 import dataclasses
 import os
@@ -95,6 +96,13 @@ class TaskSpec(Settings):
       raise UserError(
         f"label_names belong to {', '.join(labelled)}, and only there. Received: kind={self.kind!r}, "
         f"label_names={self.label_names!r}."
+      )
+    counts = collections.Counter(self.label_names)
+    wrong = [name for name, count in counts.items() if count > 1 or not name.strip()]
+    if wrong:
+      raise UserError(
+        f"Each label needs a name, and a name of its own. Received: {wrong[0]!r} among "
+        f"{', '.join(map(repr, self.label_names[:9]))}. Rename it."
       )
     if self.thresholds and (self.kind != "multi_label" or len(self.thresholds) != len(self.label_names)):
       raise UserError(f"thresholds belong to multi_label, one to a label. Received: {self.thresholds!r}.")
