@@ -108,8 +108,8 @@ def find_manifests(record_files: Sequence[str]) -> dict[str, Manifest]:
   """Directory of `record_files` → its manifest; {} if no directory has one.
 
   Raises:
-    UserError: manifests contradict each other, only some directories have one, or a listed file of a used split is
-      missing.
+    UserError: manifests contradict each other, only some directories have one, a file is not listed in the manifest
+      beside it, or a listed file of a used split is missing.
   """
   names: dict[str, set[str]] = {}
   for path in record_files:
@@ -125,6 +125,14 @@ def find_manifests(record_files: Sequence[str]) -> dict[str, Manifest]:
     )
   check_agreement(manifests, MODEL_FIELDS)
   for directory, manifest in manifests.items():
+    listed = {file.name for file in manifest.files}
+    unlisted = sorted(names[directory] - listed)
+    if unlisted:
+      raise UserError(
+        f"Record files beside a {MANIFEST_NAME} must be those that it lists. Received: "
+        f"{os.path.join(directory, unlisted[0])}, which is not listed. Name listed files only, such as "
+        f"{min(listed, default='none')}, or move the other file out of the directory."
+      )
     # A listed file that is not read may have been left out on purpose; one that is not there has been lost.
     splits = {file.split for file in manifest.files if file.name in names[directory]}
     lost = [name for name in missing_files(directory, manifest, splits) if name not in names[directory]]

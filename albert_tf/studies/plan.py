@@ -194,7 +194,7 @@ class Plan(Settings):
 
 
 def _first_half(text: str) -> str:
-  """The first half of the text files: their documents keep their positions, and so their held-out draws."""
+  """The first half of the text files, whose first document is that of the whole: it is always held out."""
   found = files.expand_globs(text)
   if len(found) < 2:
     raise UserError(f"The study more_data needs at least two text files. Received: --input={text}. Split it.")

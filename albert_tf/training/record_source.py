@@ -8,7 +8,7 @@ from typing import Any
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.pipelines.masking import MaskingConfig
-from albert_tf.records import find_manifests
+from albert_tf.records import Manifest, find_manifests
 from albert_tf.records.manifest import MODEL_FIELDS, check_agreement
 from albert_tf.records.ngrams import ngram_probabilities
 from albert_tf.tokenization import Tokenizer, load_tokenizer
@@ -109,6 +109,7 @@ def describe_records(
       vocab_sha256=vocab_sha256,
       settings={},
     )
+  _check_no_held_out(paths, manifests)
   check_agreement({**manifests, **find_manifests(eval_paths)}, MODEL_FIELDS)
   manifest = manifests[directory]
   manifest.check(
@@ -126,6 +127,19 @@ def describe_records(
     sentence_task=manifest.sentence_task,
     settings={where: {**each.settings, "whole_word": each.whole_word} for where, each in manifests.items()},
   )
+
+
+def _check_no_held_out(paths: Sequence[str], manifests: Mapping[str, Manifest]) -> None:
+  """Raises `UserError` if a training file is a held-out one, as a pattern for all files of a folder would name it."""
+  training_files = set(paths)
+  for directory, manifest in manifests.items():
+    for file in manifest.files_of("eval"):
+      path = os.path.join(directory, file.name)
+      if path in training_files:
+        raise UserError(
+          f"Held-out records must not be trained. Received: --input_file with {path}, which its manifest.json lists "
+          "as eval. Name the training files only, such as --input_file='records/train-*'."
+        )
 
 
 def _tokenizer_of(named: str, folder: str, *, is_ours: bool) -> tuple[str, Tokenizer | None]:

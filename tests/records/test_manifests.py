@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 
 import pytest
 
@@ -110,6 +111,24 @@ def test_missing_shards_are_an_error_and_a_part_is_read(tmp_path, scheme):
     UserError, match=rf"{tmp_path}/a, where 1 are missing, such as train-00001-of-00003\. Copy"
   ):
     find_manifests([paths[0], paths[2]])
+
+
+def test_a_shard_that_the_manifest_does_not_list_is_refused(tmp_path):
+  """A held-out file under a training file's name would be trained."""
+  paths, held_out = _directory(tmp_path, "a")
+  extra = str(tmp_path / "a" / "train-00003-of-00003")
+  shutil.copy(held_out, extra)
+  with pytest.raises(UserError, match=rf"{extra}, which is not listed.* move the other file out"):
+    _describe([*paths, extra], [held_out])
+  with pytest.raises(UserError, match=rf"{extra}, which is not listed"):
+    _describe(paths, [extra])
+  assert _describe(paths, [held_out]).max_seq_length == 128
+
+
+def test_held_out_records_are_not_trained(tmp_path):
+  paths, held_out = _directory(tmp_path, "a")
+  with pytest.raises(UserError, match=rf"--input_file with {held_out}.*train-\*"):
+    _describe([*paths, held_out], [held_out])
 
 
 def test_fresh_masks_need_one_rule(tmp_path):

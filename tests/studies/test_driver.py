@@ -58,7 +58,8 @@ class Commands:
     loss = 6.0 + 0.1 * int(values.get("seed", 1)) - ("nsp" in str(folder))
     rows, steps = [], int(values["num_train_steps"])
     order = 0.54 if "sop/seed-2" in str(folder) else 0.6  # Of 400 examples chance is 45 to 55 %.
-    settings = {"eval_input_files": [values["eval_input_file"]], "eval_batch_size": 64, "max_eval_steps": 100}
+    held_out = values["eval_input_file"].replace("*", "00000")
+    settings = {"eval_input_files": [held_out], "eval_batch_size": 64, "max_eval_steps": 100}
     (folder / "run.json").write_text(json.dumps({"settings": settings}))
     for step in (steps // 2, steps):
       common = {"step": step, "masked_lm_loss": loss - step / steps, "masked_lm_accuracy": 0.2}

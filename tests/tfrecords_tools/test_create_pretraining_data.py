@@ -111,28 +111,55 @@ def test_manifest_tells_the_truth(corpus, tiny_tokenizer, tmp_path):
   assert baseline.eval_share == pytest.approx((held_out == piece).mean(), abs=1e-6)
 
 
-def test_held_out_documents_are_never_in_train(corpus, tiny_tokenizer, tmp_path):
-  manifest = _make(corpus, tmp_path, tiny_tokenizer)
+def _document_numbers(corpus, directory, manifest, tokenizer):
+  """Split → numbers of the documents of `corpus` that its records hold."""
   documents = []
   for path in corpus:
     for text in pathlib.Path(path).read_text(encoding="utf-8").split("\n\n"):
-      ids = itertools.chain.from_iterable(tiny_tokenizer.encode_batch(text.splitlines()))
+      ids = itertools.chain.from_iterable(tokenizer.encode_batch(text.splitlines()))
       documents.append(f",{','.join(map(str, ids))},")
-  found = {"train": set(), "eval": set()}
+  numbers = {"train": set(), "eval": set()}
   for file in manifest.files:
-    for record in read_records(str(tmp_path / file.name)):
+    for record in read_records(str(directory / file.name)):
       view = view_instance(decode_example(record))
-      a, b, _ = np.split(view.restored, np.flatnonzero(view.restored == tiny_tokenizer.sep_id) + 1)
+      a, b, _ = np.split(view.restored, np.flatnonzero(view.restored == tokenizer.sep_id) + 1)
       if len(a) < 10 or len(b) < 9:
         continue  # So short that it may occur by chance.
       a, b = (f",{','.join(map(str, part))}," for part in (a[1:-1], b[:-1]))
-      (place,) = (number for number, document in enumerate(documents) if a in document and b in document)
-      found[file.split].add(place)
+      (number,) = (number for number, document in enumerate(documents) if a in document and b in document)
+      numbers[file.split].add(number)
       first, second = (b, a) if view.order_label else (a, b)
-      assert documents[place].index(first) < documents[place].rindex(second)
-  assert found["eval"]
-  assert not found["eval"] & found["train"]
+      assert documents[number].index(first) < documents[number].rindex(second)
+  return numbers
+
+
+def test_held_out_documents_are_never_in_train(corpus, tiny_tokenizer, tmp_path):
+  manifest = _make(corpus, tmp_path, tiny_tokenizer)
+  numbers = _document_numbers(corpus, tmp_path, manifest, tiny_tokenizer)
+  assert numbers["eval"]
+  assert not numbers["eval"] & numbers["train"]
   assert manifest.statistics["eval"]["documents"] + manifest.statistics["train"]["documents"] == 120
+
+
+def test_a_part_and_the_whole_never_train_documents_that_the_other_holds_out(
+  corpus, tiny_tokenizer, tmp_path
+):
+  """As in the study `more_data`: more text has larger blocks, and so other draws by place."""
+  numbers = {}
+  for name, paths, block_bytes in (("part", corpus[:1], 2000), ("whole", corpus, 3000)):
+    manifest = _make(paths, tmp_path / name, tiny_tokenizer, block_bytes=block_bytes)
+    numbers[name] = _document_numbers(corpus, tmp_path / name, manifest, tiny_tokenizer)
+  assert len(numbers["part"]["eval"]) > 3
+  assert numbers["part"]["eval"] <= numbers["whole"]["eval"]
+  assert not numbers["whole"]["eval"] & numbers["part"]["train"]
+
+
+def test_copies_of_a_document_are_in_one_split(tiny_tokenizer, tmp_path):
+  (path,) = _write_texts(tmp_path, [30])
+  other = pathlib.Path(shutil.copy(path, tmp_path / "copy.txt"))
+  manifest = _make([path, str(other)], tmp_path / "out", tiny_tokenizer)
+  numbers = _document_numbers([path], tmp_path / "out", manifest, tiny_tokenizer)
+  assert numbers["train"] & numbers["eval"] <= {0}  # The first document is held out whatever is drawn.
 
 
 def test_a_small_corpus_still_has_a_held_out_document(tiny_tokenizer, tmp_path):

@@ -11,14 +11,13 @@ from tfrecords_tools.corpus import CorpusStats, iter_documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
 from tfrecords_tools.pretraining.instances import InstanceMaker, Instances
 from tfrecords_tools.pretraining.job import Job, check_input
-from tfrecords_tools.pretraining.randomness import Stream
+from tfrecords_tools.pretraining.randomness import Stream, is_held_out
 from tfrecords_tools.pretraining.segments import make_pairs
 from tfrecords_tools.pretraining.settings import SPLITS
 from tfrecords_tools.pretraining.sorted_runs import Run
 from tfrecords_tools.pretraining.statistics import Statistics
 
 _TOKENS_AT_ONCE = 1 << 16  # Of instances made together.
-_SPLIT_PURPOSE = len(SPLITS)  # The random numbers that decide which documents are held out.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,20 +135,23 @@ class BlockMaker:
     """The documents of each split that have text, tokenized."""
     settings = self._job.settings
     limit = None if settings.is_original else settings.max_num_tokens // 2
-    documents = self._tokenize(block.documents, max_sentence_tokens=limit)
-    held_out = self._stream(block, _SPLIT_PURPOSE).uniforms(len(documents)) < settings.eval_fraction
-    if settings.eval_fraction and block.file_index == block.first_document == 0:
-      held_out[:1] = True  # Whatever is drawn, so that a small corpus has one.
+    tokenized = self._tokenize(block.documents, max_sentence_tokens=limit)
+    is_first_block = block.file_index == 0 and block.first_document == 0
     by_split: dict[str, list[TokenizedDocument]] = {split: [] for split in SPLITS}
-    for document, is_held_out in zip(documents, held_out.tolist(), strict=True):
-      by_split["eval" if is_held_out else "train"].append(document)
-    for split, found in by_split.items():
-      ids = np.concatenate([np.zeros(0, np.int32), *(document.ids for document in found)])
-      by_split[split] = [document for document in found if document.num_sentences]
+    for number, document in enumerate(tokenized):
+      # The first document whatever is drawn, so that a small corpus has one.
+      is_forced = is_first_block and number == 0 and settings.eval_fraction > 0
+      held_out = is_forced or is_held_out(
+        block.documents[number], seed=settings.random_seed, eval_fraction=settings.eval_fraction
+      )
+      by_split["eval" if held_out else "train"].append(document)
+    for split, documents in by_split.items():
+      ids = np.concatenate([np.zeros(0, np.int32), *(document.ids for document in documents)])
+      by_split[split] = [document for document in documents if document.num_sentences]
       result.statistics[split].counters |= {
-        "documents": len(found),
-        "empty_documents": len(found) - len(by_split[split]),
-        "sentences": sum(document.num_sentences for document in found),
+        "documents": len(documents),
+        "empty_documents": len(documents) - len(by_split[split]),
+        "sentences": sum(document.num_sentences for document in documents),
         "tokens": len(ids),
         "unknown": int(np.count_nonzero(ids == self._unk_id)),
         "torn": int(np.count_nonzero(self._is_torn[ids])),

@@ -7,6 +7,9 @@ the numbers are made from them in this file, so the same seed gives the same rec
 on every version of NumPy.
 """
 
+from collections.abc import Iterable
+import hashlib
+
 import numpy as np
 
 _TO_UNIT = 2.0**-53
@@ -47,3 +50,16 @@ class Stream:
       heads += (word >> (64 - min(count, 64))).bit_count()
       count -= 64
     return heads
+
+
+def is_held_out(document: Iterable[str], *, seed: int, eval_fraction: float) -> bool:
+  """Whether a document belongs to the held-out split: a draw that depends on its sentences and the seed alone.
+
+  So a larger input, or the same in another order, holds out the same documents; and copies of one go together.
+  """
+  digest = hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "little"))
+  for sentence in document:
+    digest.update(sentence.encode())
+    digest.update(b"\n")  # No sentence holds a line break.
+  draw = (int.from_bytes(digest.digest(), "little") >> 11) * _TO_UNIT
+  return draw < eval_fraction
