@@ -29,8 +29,9 @@ class DirectoryLock:
   expired record does not count.
   """
 
-  def __init__(self, directory: str):
+  def __init__(self, directory: str, *, flag: str = "--output_dir"):
     self._directory, self._in_bucket = directory, files.is_remote(directory)
+    self._flag = flag  # Of the command, with which a user chooses another directory.
     self._owner = {"id": uuid.uuid4().hex, "host": _host(), "pid": os.getpid()}
     self._path = os.path.join(directory, LOCK_FILE + (f".{self._owner['id']}" if self._in_bucket else ""))
     self._descriptor: int | None = None  # Open as long as the lock on a disk is held.
@@ -98,7 +99,7 @@ class DirectoryLock:
       fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
       os.close(descriptor)
-      raise self._refusal(_read(self._path), "Stop that run, or choose another --output_dir") from error
+      raise self._refusal(_read(self._path), f"Stop that run, or choose another {self._flag}") from error
     return descriptor
 
   def _keep_renewing(self) -> None:

@@ -1,6 +1,7 @@
 """A SentencePiece unigram vocabulary with ALBERT's special ids: read, normalise, train, write."""
 
 from collections.abc import Iterator, Sequence
+import contextlib
 import io
 import itertools
 import sys
@@ -9,6 +10,7 @@ import sentencepiece
 
 from albert_tf import files, progress
 from albert_tf.errors import UserError
+from albert_tf.lock import DirectoryLock
 from albert_tf.settings import Settings, setting
 from albert_tf.tokenization import TokenizerConfig, normalize_text
 from albert_tf.tokenization.tokenizer import load_processor
@@ -24,7 +26,9 @@ _SHOW_LOG_ABOVE_BYTES = 50_000_000  # Training takes minutes: show SentencePiece
 class VocabularySpec(Settings):
   """Settings of a vocabulary; the defaults are those of the released English one."""
 
-  vocab_size: int = setting(30000, "Number of tokens, including the special ones.", minimum=16)
+  vocab_size: int = setting(
+    30000, "Number of tokens, including the special ones.", minimum=16, maximum=1 << 20
+  )
   do_lower_case: bool = setting(True, "Lower-case the text.")
   keep_accents: bool = setting(False, "Keep accents on letters.")
   character_coverage: float = setting(
@@ -35,7 +39,9 @@ class VocabularySpec(Settings):
     "Train on a random sample of this many sentences; 0: on all. A million take about 3 GiB of memory.",
     minimum=0,
   )
-  num_threads: int = setting(8, "Number of threads; another number may give another vocabulary.", minimum=1)
+  num_threads: int = setting(
+    8, "Number of threads; another number may give another vocabulary.", minimum=1, maximum=1024
+  )
   user_symbols: tuple[str, ...] = USER_SYMBOLS
 
   @property
@@ -47,10 +53,24 @@ class VocabularySpec(Settings):
 def make(
   paths: Sequence[str], options: CorpusOptions, spec: VocabularySpec, *, model_prefix: str, stats: CorpusStats
 ) -> None:
-  """Trains on the text of all files, writes the model to `model_prefix`, and counts in `stats` what is read."""
+  """Trains on the text of all files, writes the model to `model_prefix`, and counts in `stats` what is read.
+
+  Raises:
+    UserError: a file cannot be read, the vocabulary cannot be made, or another process makes one of this prefix.
+  """
   large = sum(map(files.size, paths)) > _SHOW_LOG_ABOVE_BYTES
-  model = train(read_sentences(paths, options, spec, stats=stats), spec, large=large)
-  write(model, model_prefix=model_prefix, spec=spec)
+  # A folder of the prefix, because other vocabularies may be made beside it.
+  lock_directory = f"{model_prefix}.lock"
+  lock = DirectoryLock(lock_directory, flag="--model_prefix")
+  lock.acquire()
+  try:
+    model = train(read_sentences(paths, options, spec, stats=stats), spec, large=large)
+    lock.check()
+    write(model, model_prefix=model_prefix, spec=spec)
+  finally:
+    with contextlib.suppress(OSError):
+      files.remove(lock_directory)
+    lock.release()
 
 
 def read_sentences(
@@ -71,6 +91,30 @@ def read_sentences(
   print(text, file=sys.stderr, flush=True)
 
 
+class _SentencesOrFailure:
+  """Sentences for SentencePiece; `failure` is the exception that ended them, if there was one.
+
+  SentencePiece takes an exception for the end of the text and trains on what it has. At an item that is no string it
+  stops with an error of its own, so that is what it gets.
+  """
+
+  def __init__(self, sentences: Iterator[str]):
+    self._sentences = sentences
+    self.failure: BaseException | None = None
+
+  def __iter__(self) -> Iterator[str | None]:
+    return self
+
+  def __next__(self) -> str | None:
+    try:
+      return next(self._sentences)
+    except StopIteration:
+      raise
+    except BaseException as error:  # Also Control-C.
+      self.failure = error
+      return None
+
+
 def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False) -> bytes:
   """A serialized SentencePiece model of normalised sentences, sampled with a fixed seed.
 
@@ -81,14 +125,16 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
 
   Raises:
     UserError: there is no text, or SentencePiece cannot make such a vocabulary of it.
+    BaseException: whatever the iterator of sentences raised; nothing was trained then.
   """
   writer = io.BytesIO()
   first = next(sentences, None)
   if first is None:
     raise UserError("The input must hold text. Received: files without a single sentence. Check --input.")
+  reading = _SentencesOrFailure(itertools.chain([first], sentences))
   try:
     sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=itertools.chain([first], sentences),
+      sentence_iterator=reading,
       model_writer=writer,
       model_type="unigram",
       vocab_size=spec.vocab_size,
@@ -108,6 +154,8 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
       minloglevel=0 if large else 2,
     )
   except RuntimeError as error:
+    if reading.failure is not None:
+      raise reading.failure from error
     raise UserError(
       f"SentencePiece must be able to train {spec.vocab_size:,} tokens on the text. Received from it: "
       f"{str(error).strip()}. Change --vocab_size or --character_coverage, or add text."

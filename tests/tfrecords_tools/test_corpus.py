@@ -8,6 +8,7 @@ import lzma
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 from typing import Any
@@ -96,13 +97,20 @@ def test_compressions(tmp_path: pathlib.Path, suffix: str, compress):
   assert (stats.bytes_read, stats.files, dict(stats.formats)) == (len(_TWO), 1, {"lines": 1})
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r", b"\r\r\n"])
 def test_line_ends_and_byte_order_mark(tmp_path: pathlib.Path, end: bytes):
   assert _read(tmp_path / "in.txt", b"\xef\xbb\xbf" + _TWO.replace(b"\n", end).rstrip())[0] == _TWO_DOCUMENTS
+  for name, text in (
+    ("wikitext", " = A =\n\n Some text .\n\n = B =\n\n More .\n"),
+    ("spaced", f"CHAPTER 1\n\n{_SPACED}"),
+  ):
+    plain = _read(tmp_path / f"{name}.txt", text.encode())
+    other = _read(tmp_path / f"{name}.txt", text.encode().replace(b"\n", end))
+    assert (other[0], other[1].formats) == (plain[0], plain[1].formats)
 
 
 @given(
-  data=st.lists(st.sampled_from([b"a", b"bc ", b"\n", b"\r\n", "é".encode(), b" "]), max_size=60).map(
+  data=st.lists(st.sampled_from([b"a", b"bc ", b"\n", b"\r", b"\r\n", "é".encode(), b" "]), max_size=60).map(
     b"".join
   ),
   limit=st.integers(8, 20),
@@ -112,7 +120,7 @@ def test_lines_are_bounded_and_nothing_is_lost(data: bytes, limit: int, block: i
   chunks = [data[start : start + block] for start in range(0, len(data), block)]
   stats = CorpusStats()
   lines = list(bytestreams.read_text_lines(chunks, stats=stats, limit=limit))
-  expected = data.replace(b"\r\n", b"\n").decode().split("\n")
+  expected = re.sub(r"\r{0,2}\n|\r", "\n", data.decode()).split("\n")
   expected = expected if expected[-1] else expected[:-1]
   assert max((len(line.encode()) for line in lines), default=0) <= limit
   assert "".join(lines) == "".join(expected)

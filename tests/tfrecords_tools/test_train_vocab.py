@@ -1,14 +1,17 @@
 """Vocabulary training: ALBERT's ids, the same bytes, samples, and messages for what cannot be."""
 
+import gzip
 import pathlib
 import random
 
 import pytest
 from support.commands.child_processes import run_command
 
+from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools import vocabulary
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats
 
 _COMMAND = "tfrecords_tools/train_vocab.py"
 _WORDS = "sun moon star river stone bread water light green house winter summer paper Café naïve".split()
@@ -70,3 +73,68 @@ def test_sizes_that_cannot_be(tmp_path: pathlib.Path, sentences: list[str]):
   (tmp_path / "in.txt").write_text(" \n\n")
   result = run_command(_COMMAND, f"--input={tmp_path}/in.txt", f"--model_prefix={tmp_path}/out")
   assert "without a single sentence" in result.stderr
+
+
+def _make(folder: pathlib.Path, **spec):
+  vocabulary.make(
+    files.expand_globs(f"{folder}/in/*"),
+    CorpusOptions(),
+    vocabulary.VocabularySpec(vocab_size=100, **spec),
+    model_prefix=f"{folder}/spm",
+    stats=CorpusStats(),
+  )
+
+
+@pytest.mark.parametrize(
+  ("name", "content", "message"),
+  [
+    (
+      "b.txt",
+      b'<doc id="1" url="u" title="T">\nT\n\nText.\n</doc>\n',
+      r"in/b\.txt, with blocks <doc.*--json",
+    ),
+    (
+      "b.txt.gz",
+      gzip.compress(random.Random(1).randbytes(9000).hex().encode())[:-2000],
+      r"b\.txt\.gz.*cut short",
+    ),
+  ],
+  ids=["markup", "truncated"],
+)
+def test_a_broken_file_is_told_before_training(
+  tmp_path: pathlib.Path, sentences: list[str], name: str, content: bytes, message: str, capfd
+):
+  """The first file is sound and would be enough text for this vocabulary."""
+  (tmp_path / "in").mkdir()
+  (tmp_path / "in" / "a.txt").write_text("\n".join(sentences), encoding="utf-8")
+  (tmp_path / "in" / name).write_bytes(content)
+  with pytest.raises(UserError, match=message):
+    _make(tmp_path)
+  assert [path.name for path in tmp_path.iterdir()] == ["in"]
+  assert "training on" not in capfd.readouterr().err
+
+
+def test_one_process_at_a_time_makes_a_prefix(tmp_path: pathlib.Path, sentences: list[str], monkeypatch):
+  (tmp_path / "in").mkdir()
+  (tmp_path / "in" / "a.txt").write_text("\n".join(sentences), encoding="utf-8")
+  train, refusals = vocabulary.train, []
+
+  def train_while_another_starts(*arguments, **more):
+    monkeypatch.setattr(vocabulary, "train", train)
+    with pytest.raises(UserError, match=r"spm\.lock.*another --model_prefix") as refused:
+      _make(tmp_path)
+    refusals.append(refused)
+    return train(*arguments, **more)
+
+  monkeypatch.setattr(vocabulary, "train", train_while_another_starts)
+  _make(tmp_path)
+  assert len(refusals) == 1
+  assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "spm.json", "spm.model", "spm.vocab"]
+
+
+def test_numbers_have_upper_bounds():
+  for name in ("vocab_size", "num_threads"):
+    with pytest.raises(
+      UserError, match=rf"{name} must be at least \d+ and at most \d+\. Received: {1 << 40}"
+    ):
+      vocabulary.VocabularySpec(**{name: 1 << 40})

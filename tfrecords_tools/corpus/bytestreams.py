@@ -7,6 +7,7 @@ import gzip
 import itertools
 import lzma
 import os
+import re
 from typing import IO, Any
 import zlib
 
@@ -27,6 +28,9 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 _CHUNK = 1 << 16
 _BOM = b"\xef\xbb\xbf"
+# LF, CRLF, CR; and CR CR LF, which a program leaves that writes CRLF for the LF of a CRLF: one end, no blank line.
+_LINE_END = re.compile(rb"\r{0,2}\n|\r")
+_MOST_CRS = 2  # Before an LF that they belong to.
 
 
 def expected_text_bytes(path: str, num_bytes: int) -> int:
@@ -69,33 +73,59 @@ def _zstd_chunks(raw: IO[bytes]) -> Iterator[bytes]:
 
 
 def split_head(chunks: Iterator[bytes], size: int = _CHUNK) -> tuple[bytes, Iterator[bytes]]:
-  """The first `size` bytes, or fewer at the end of a file; and all chunks, including these bytes."""
+  """The first `size` bytes, or fewer at the end of a file, with LF as line end; and all chunks, as they are."""
   taken: list[bytes] = []
   for chunk in chunks:
     taken.append(chunk)
     if sum(map(len, taken)) >= size:
       break
   start = b"".join(taken)
-  return start[:size], itertools.chain([start], chunks)
+  return _LINE_END.sub(b"\n", start[:size]), itertools.chain([start], chunks)
+
+
+def with_line_feeds(chunks: Iterable[bytes]) -> Iterator[bytes]:
+  r"""The same text with LF as its only line end.
+
+  Example:
+    >>> list(with_line_feeds([b"one\r", b"\ntwo\rthree"]))
+    [b'one', b'\ntwo\nthree', b'']
+  """
+  held = b""  # CRs at the end of a chunk: the next one may begin with their LF.
+  for chunk in chunks:
+    text = held + chunk
+    held = b""
+    if b"\r" in text:
+      end = text[-_MOST_CRS:]
+      held = end[len(end.rstrip(b"\r")) :]
+      text = _LINE_END.sub(b"\n", text[: len(text) - len(held)])
+    yield text
+  yield held.replace(b"\r", b"\n")
+
+
+def _counted(chunks: Iterable[bytes], stats: CorpusStats) -> Iterator[bytes]:
+  for chunk in chunks:
+    stats.bytes_read += len(chunk)
+    yield chunk
 
 
 def read_text_lines(chunks: Iterable[bytes], *, stats: CorpusStats, limit: int) -> Iterator[str]:
-  """Lines of text without their end (LF or CRLF); a longer one than `limit` bytes comes in parts, which are counted.
+  """Lines of text without their end (LF, CRLF or CR); one longer than `limit` bytes comes in parts, which are counted.
 
   Bytes that are not UTF-8 become U+FFFD; such lines are counted. A leading byte-order mark is dropped.
   """
   rest = b""
-  for number, chunk in enumerate(chunks):
-    stats.bytes_read += len(chunk)
-    *lines, rest = (rest + (chunk if number else chunk.removeprefix(_BOM))).split(b"\n")
+  for number, chunk in enumerate(with_line_feeds(_counted(chunks, stats))):
+    if number == 0:
+      chunk = chunk.removeprefix(_BOM)
+    *lines, rest = (rest + chunk).split(b"\n")
     for line in lines:
       if len(line) > limit:
         line = yield from _cut(line, limit, stats)
-      yield decode(line.removesuffix(b"\r"), stats)
+      yield decode(line, stats)
     if len(rest) > limit:
       rest = yield from _cut(rest, limit, stats)
   if rest:
-    yield decode(rest.removesuffix(b"\r"), stats)
+    yield decode(rest, stats)
 
 
 def decode(data: bytes, stats: CorpusStats) -> str:

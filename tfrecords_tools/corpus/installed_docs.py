@@ -50,7 +50,9 @@ class Extraction(Settings):
     "module",
     "A document is all text of a module, or one docstring. Sentence order is easier to learn in docstrings.",
   )
-  num_files: int = setting(4, "Number of files that the documents are divided into.", minimum=1)
+  num_files: int = setting(
+    4, "Number of files that the documents are divided into.", minimum=1, maximum=99_999
+  )
 
 
 def source_files() -> list[str]:
