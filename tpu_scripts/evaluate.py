@@ -96,7 +96,7 @@ def main() -> None:
   )
 
   workers = Workers(strategy)
-  with workers.together():
+  with workers.all_fail_together():
     if workers.is_chief:
       path = os.path.join(command.output_dir or checkpoint.directory, "eval.json")
       record = {

@@ -116,7 +116,7 @@ def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None
   place = FLAGS.output_dir
   results = fine_tune(task, settings, start=start, output_dir=place, flags_text=flags_text, strategy=strategy)
   workers, folder = Workers(strategy), os.path.join(place, "saved_model")
-  with workers.together():  # The chief reports and exports; the others wait: none may leave before.
+  with workers.all_fail_together():  # The chief reports and exports; the others wait: none may leave before.
     if workers.is_chief:
       print(*lines(results), f"results: {os.path.join(place, RESULTS_FILE)}", sep="\n")
       if FLAGS.do_train and options.export and not files.exists(os.path.join(folder, "1")):

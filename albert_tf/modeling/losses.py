@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -13,6 +13,30 @@ class LossSums(NamedTuple):
   loss: tf.Tensor
   correct: tf.Tensor
   weight: tf.Tensor  # The number of those that count.
+
+  @classmethod
+  def zeros(cls) -> "LossSums":
+    """The sums of an empty batch."""
+    zero = tf.zeros([])
+    return cls(zero, zero, zero)
+
+
+class PretrainingSums(NamedTuple):
+  """The sums of both pretraining losses; as one vector where devices exchange them."""
+
+  masked_lm: LossSums
+  sentence: LossSums
+
+  SIZE = 6  # Length of the vector.
+
+  def pack(self) -> tf.Tensor:
+    """All sums as one vector, float32 `[6]`."""
+    return tf.stack(self.masked_lm + self.sentence)
+
+  @classmethod
+  def unpack(cls, vector: Any) -> "PretrainingSums":
+    """The inverse of `pack`, of a tensor or an array."""
+    return cls(masked_lm=LossSums(*vector[:3]), sentence=LossSums(*vector[3:]))
 
 
 def cross_entropy_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None = None) -> LossSums:
@@ -63,18 +87,20 @@ def _cross_entropy(
   return (losses[:, 0], correct[:, 0]), gradient
 
 
-def mean_metrics(
-  masked_lm: LossSums, sentence: LossSums, sentence_task: str = "sentence_order"
-) -> dict[str, float]:
+def mean_metrics(sums: PretrainingSums, sentence_task: str = "sentence_order") -> dict[str, float]:
   """Means over predictions and examples, by the names of metrics.jsonl; 0 where there are none.
 
   Args:
+    sums: of the predictions and examples.
     sentence_task: "sentence_order" or "next_sentence", the name of the sentence metrics; empty: there are none.
   """
+  sums_by_task = {"masked_lm": sums.masked_lm}
+  if sentence_task:
+    sums_by_task[sentence_task] = sums.sentence
   means = {"loss": 0.0}
-  for name, sums in {"masked_lm": masked_lm, **({sentence_task: sentence} if sentence_task else {})}.items():
-    weight = max(float(sums.weight), 1.0)
-    means[f"{name}_loss"] = float(sums.loss) / weight
-    means[f"{name}_accuracy"] = float(sums.correct) / weight
-    means["loss"] += means[f"{name}_loss"]
+  for task, task_sums in sums_by_task.items():
+    weight = max(float(task_sums.weight), 1.0)
+    means[f"{task}_loss"] = float(task_sums.loss) / weight
+    means[f"{task}_accuracy"] = float(task_sums.correct) / weight
+    means["loss"] += means[f"{task}_loss"]
   return means

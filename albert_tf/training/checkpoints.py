@@ -1,4 +1,4 @@
-"""Checkpoints of a run, written atomically while training continues."""
+"""Checkpoints of a run, of pretraining or of fine-tuning, written atomically while training continues."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,14 +22,18 @@ from albert_tf.checkpoints.bundle import (
 from albert_tf.errors import UserError
 
 
+def _allow_writing() -> None:
+  """The default of `may_write`."""
+
+
 class CheckpointStore:
   """The checkpoints of one run: `model.ckpt-<step>`; the newest `keep` and multiples of `keep_every` stay.
 
   Files are TensorFlow bundles with the original release's names (`bert/…`, `cls/…`, `…/adam_m`, `…/adam_v`,
   `global_step`), so the original's tools read them too. `tf.train.Checkpoint` would use other names.
 
-  A thread writes one checkpoint at a time from a copy in host memory. The next `check`, `wait` or `save` raises its
-  errors.
+  A thread writes one checkpoint at a time from a copy in host memory. The next `check`, `wait` or `save` raises
+  its errors.
 
   Args:
     directory: `RUN/checkpoints`.
@@ -47,7 +51,7 @@ class CheckpointStore:
     *,
     keep: int = 5,
     keep_every: int = 0,
-    may_write: Callable[[], None] = lambda: None,
+    may_write: Callable[[], None] = _allow_writing,
   ):
     self._directory = directory
     self._variables = dict(variables)
@@ -65,8 +69,10 @@ class CheckpointStore:
     """
     self.wait()
     self._may_write()
+    # A copy: training changes the variables while the thread writes.
     values = {name: variable.numpy() for name, variable in self._variables.items()}
-    values |= {HOST_PREFIX + name: np.array(value) for name, value in state.items()}
+    for name, value in state.items():
+      values[HOST_PREFIX + name] = np.array(value)
     self._pending = self._writer.submit(self._write, step, values)
 
   def check(self) -> None:
@@ -77,7 +83,8 @@ class CheckpointStore:
 
   def wait(self) -> None:
     """Waits until the started checkpoint is on the disk."""
-    pending, self._pending = self._pending, None
+    pending = self._pending
+    self._pending = None  # Its error is raised once.
     if pending is not None:
       pending.result()
 
@@ -90,12 +97,17 @@ class CheckpointStore:
     prefix = os.path.join(self._directory, f"model.ckpt-{step}")
     write_bundle(prefix, values)
     self.last = prefix
-    for old in checkpoint_steps(self._directory)[: -self._keep]:
-      if not (self._keep_every and old % self._keep_every == 0):
-        left = os.path.join(self._directory, f"model.ckpt-{old}")
-        # The index first: without it, data files are not a checkpoint.
-        for path in [f"{left}.index", *files.glob(f"{left}.data-*")]:
-          files.remove(path)
+    for old_step in checkpoint_steps(self._directory)[: -self._keep]:
+      is_kept = self._keep_every > 0 and old_step % self._keep_every == 0
+      if not is_kept:
+        self._remove(old_step)
+
+  def _remove(self, step: int) -> None:
+    prefix = os.path.join(self._directory, f"model.ckpt-{step}")
+    # The index first: without it, data files are not a checkpoint.
+    files.remove(f"{prefix}.index")
+    for path in files.glob(f"{prefix}.data-*"):
+      files.remove(path)
 
   def restore_latest(self) -> dict[str, Any]:
     """Restores the newest checkpoint and returns its `state`; empty if there is none.
@@ -109,10 +121,17 @@ class CheckpointStore:
     try:
       tensors = read_bundle(prefix)
     except UserError as error:
-      raise UserError(f"{error} Remove these files to continue from the checkpoint before.") from error
-    names = [name for name in tensors if name.startswith(HOST_PREFIX)]
-    state = {name.removeprefix(HOST_PREFIX): tensors.pop(name) for name in names}
-    load_weights(self._variables, tensors, source=prefix)
+      raise UserError(
+        f"{error} Remove these files to continue from the checkpoint before."
+      ) from error
+    state = {}
+    variables = {}
+    for name, value in tensors.items():
+      if name.startswith(HOST_PREFIX):
+        state[name.removeprefix(HOST_PREFIX)] = value
+      else:
+        variables[name] = value
+    load_weights(self._variables, variables, source=prefix)
     if not state:
       raise UserError(
         f"A checkpoint of a run must hold its position in the data. Received: {prefix}, which no run has written. "
@@ -128,14 +147,16 @@ class CheckpointStore:
     """
     if latest_checkpoint(self._directory) != self.last:
       raise UserError(
-        f"One process at a time writes in a directory. Received: {self._directory}, where another process has saved a "
-        "checkpoint. Run the command again to continue from there."
+        f"One process at a time writes in a directory. Received: {self._directory}, where another process has "
+        "saved a checkpoint. Run the command again to continue from there."
       )
     names = files.listdir(self._directory)
     for name in names:
-      without_index = (
-        re.fullmatch(r"model\.ckpt-\d+\.data-.*", name) and f"{strip_suffix(name)}.index" not in names
+      is_data = re.fullmatch(r"model\.ckpt-\d+\.data-.*", name) is not None
+      lacks_index = is_data and f"{strip_suffix(name)}.index" not in names
+      # TensorFlow adds suffixes of its own to names of unfinished files.
+      is_unfinished = (
+        files.is_unfinished(name) or re.match(r"model\.ckpt-\d+\.tmp-", name) is not None
       )
-      # TensorFlow adds its own suffixes to names of unfinished files.
-      if files.is_unfinished(name) or re.match(r"model\.ckpt-\d+\.tmp-", name) or without_index:
+      if lacks_index or is_unfinished:
         files.remove(os.path.join(self._directory, name))

@@ -20,7 +20,9 @@ from albert_tf.training.settings import DistributionConfig
 
 def _several_workers() -> bool:
   text = os.environ.get("TF_CONFIG") or "{}"
-  cluster = files.parse_json(text, "TF_CONFIG", cluster=dict | None, task=dict | None).get("cluster") or {}
+  cluster = (
+    files.parse_json(text, "TF_CONFIG", cluster=dict | None, task=dict | None).get("cluster") or {}
+  )
   files.check_fields(cluster, "The cluster of TF_CONFIG", chief=list | None, worker=list | None)
   return sum(len(cluster.get(job) or ()) for job in ("chief", "worker")) > 1
 
@@ -54,7 +56,9 @@ def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
   except Exception as error:  # The resolver and the runtime raise many undocumented types.
-    raise tpu_host.unreachable(config.tpu, telling_line(str(error)) or type(error).__name__) from error
+    raise tpu_host.unreachable(
+      config.tpu, telling_line(str(error)) or type(error).__name__
+    ) from error
 
 
 def _has_bfloat16() -> bool:
@@ -139,9 +143,13 @@ class Workers:
     def on_replica(values: tf.Tensor) -> tf.Tensor:
       context = tf.distribute.get_replica_context()
       counts = tf.equal(context.replica_id_in_sync_group, 0) if of_first else True
-      return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(counts, values, tf.zeros_like(values)))
+      return context.all_reduce(
+        tf.distribute.ReduceOp.SUM, tf.where(counts, values, tf.zeros_like(values))
+      )
 
-    return self._strategy.experimental_local_results(self._strategy.run(on_replica, args=(values,)))[0]
+    return self._strategy.experimental_local_results(
+      self._strategy.run(on_replica, args=(values,))
+    )[0]
 
   def any(self, flag: bool) -> bool:
     """Whether `flag` is true on any process. All processes must call it."""
@@ -156,11 +164,13 @@ class Workers:
     """The chief's values. All processes must call it with the same keys."""
     if not self._several or not values:
       return dict(values)
-    numbers = self._sum(tf.constant([float(value) for value in values.values()], tf.float64), of_first=True)
+    numbers = self._sum(
+      tf.constant([float(value) for value in values.values()], tf.float64), of_first=True
+    )
     return dict(zip(values, numbers.numpy().tolist(), strict=True))
 
   @contextlib.contextmanager
-  def together(self) -> Iterator[None]:
+  def all_fail_together(self) -> Iterator[None]:
     """After the body, a `UserError` of one process ends all of them. All processes must enter it."""
     refusal = None
     try:

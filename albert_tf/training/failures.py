@@ -18,9 +18,11 @@ _CONTINUES = "The same command continues from the last checkpoint"
 _MEMORY = re.compile(
   r"[Oo]ut of memory(?! in memory space [vs]mem)|OOM when allocating|Attempting to (?:allocate|reserve) \S"
 )
-_PLACE = re.compile(  # Lines with a location in the graph.
+# Lines that say where in the graph it happened, not what.
+_LOCATION = re.compile(
   r"\s*(Graph execution|Detected at|\d+ root error|File|Node:|Registered |<|\[\[|\[Op:|$)"
 )
+_REMOTE_TASK = re.compile(r"/job:(?!localhost\b)(\w+)/replica:\d+/task:(\d+)")
 _MEMORY_ADVICE = (
   "The step must fit into the devices' memory: raise --gradient_accumulation_steps, add --remat or use more devices; "
   "if it was the evaluation, lower --eval_batch_size. tpu_scripts/compile_for_tpu.py says what fits."
@@ -29,7 +31,10 @@ _MEMORY_ADVICE = (
 
 def telling_line(message: str) -> str:
   """The first line of a TensorFlow error that is not a location in the graph."""
-  return next((line.strip() for line in message.splitlines() if not _PLACE.match(line)), message)
+  for line in message.splitlines():
+    if not _LOCATION.match(line):
+      return line.strip()
+  return message
 
 
 @contextlib.contextmanager
@@ -38,16 +43,28 @@ def readable_errors() -> Iterator[None]:
   try:
     yield
   except tf.errors.OpError as error:
-    of_memory = next((line for line in error.message.splitlines() if _MEMORY.search(line)), None)
-    line = (of_memory or telling_line(error.message)).strip()[-300:].rstrip(".")
-    task = re.search(r"/job:(?!localhost\b)(\w+)/replica:\d+/task:(\d+)", error.message)
-    raise UserError(
-      f"{f'{task[1]} {task[2]}: ' if task else ''}{line}. "
-      + (_MEMORY_ADVICE if of_memory else f"{_CONTINUES}; docs/training_trouble.md has the causes.")
-    ) from error
+    raise UserError(_explain(error.message)) from error
   except files.StoreError as error:  # The message says what to do.
     raise UserError(f"{error} {_CONTINUES}.") from error
   except OSError as error:
     raise UserError(
-      f"The run directory must stay writable. Received: {error}. Free disk space or fix the permissions. {_CONTINUES}."
+      f"The run directory must stay writable. Received: {error}. Free disk space or fix the permissions. "
+      f"{_CONTINUES}."
     ) from error
+
+
+def _explain(message: str) -> str:
+  """One line of a TensorFlow error, the host it comes from, and what to do."""
+  line = telling_line(message)
+  advice = f"{_CONTINUES}; docs/training_trouble.md has the causes."
+  for candidate in message.splitlines():
+    if _MEMORY.search(candidate):
+      line = candidate
+      advice = _MEMORY_ADVICE
+      break
+  # The end of a long line has the sizes.
+  line = line.strip()[-300:].rstrip(".")
+  task = _REMOTE_TASK.search(message)
+  if task is not None:
+    line = f"{task[1]} {task[2]}: {line}"
+  return f"{line}. {advice}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 import dataclasses
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -35,6 +35,18 @@ class LoopResult:
   interrupted: bool
 
 
+class _Chunk(NamedTuple):
+  """The updates between two returns to the host.
+
+  The first update of a process includes the compilation and is not timed, if more updates follow it.
+  """
+
+  metrics: StepMetrics  # Of all updates.
+  timed: StepMetrics  # Of the timed updates,
+  num_timed: int  # their number,
+  seconds: float  # and their time.
+
+
 @dataclasses.dataclass(kw_only=True)
 class TrainingLoop:
   """Trains from a step to the last one.
@@ -58,7 +70,8 @@ class TrainingLoop:
   def __post_init__(self) -> None:
     self._watch = TrainingWatch(self.settings)
     self._saved = self.store.last if self.store is not None else None
-    self._compiled = self._tracing = False
+    self._is_compiled = False
+    self._is_tracing = False
     self._evaluation: Mapping[str, float] | None = None
 
   def run(self, *, step: int, examples_seen: int) -> LoopResult:
@@ -70,34 +83,40 @@ class TrainingLoop:
 
     Raises:
       NonFiniteError: a loss or norm is not finite; nothing bad was saved.
-      UserError: a record is damaged, a checkpoint could not be written, or another process took the directory over.
+      UserError: a record is damaged, a checkpoint could not be written, or another process took the directory.
     """
-    last, batch_size = self.settings.num_train_steps, self.settings.step.global_batch_size
+    last_step = self.settings.num_train_steps
+    batch_size = self.settings.step.global_batch_size
     iterator = self.inputs.training_iterator(examples_seen)
-    stopping = self._stopping()
-    if step > 0 and not stopping and (step >= last or self._saves_at(step)):  # Killed before its evaluation.
+    stopping = self._must_stop()
+
+    # A process that was killed between a checkpoint and its evaluation left the evaluation to this one.
+    if step > 0 and not stopping and (step >= last_step or self._saves_at(step)):
       self.goodput.mark("restart")
       self._evaluate(step)
+
     self.goodput.mark("restart")
-    while step < last and not stopping:
+    while step < last_step and not stopping:
       self.goodput.mark("report")
       self._trace(step)
       num_steps = next_boundary(self.settings, step) - step
-      with self.inputs.naming_damage(examples_seen, num_steps * batch_size):
+      with self.inputs.locate_damaged_record(examples_seen, num_steps * batch_size):
         self._train(iterator, step, num_steps)
       step += num_steps
       examples_seen += num_steps * batch_size
-      stopping = self._stopping()
-      if stopping or step >= last or self._saves_at(step):
+      stopping = self._must_stop()
+
+      if stopping or step >= last_step or self._saves_at(step):
         # Save first: a kill during the evaluation loses nothing. A preempted machine has no time to evaluate.
         self._save(step, examples_seen)
         if not stopping:
           self._evaluate(step)
-          stopping = step < last and self._stopping()
+          # After the last update there is nothing left to stop.
+          stopping = step < last_step and self._must_stop()
         self.reporter.draw()
     return self._end(step, stopping=stopping)
 
-  def _stopping(self) -> bool:
+  def _must_stop(self) -> bool:
     return self.workers.any(self.stop.is_set())
 
   def _saves_at(self, step: int) -> bool:
@@ -105,56 +124,62 @@ class TrainingLoop:
 
   def _train(self, iterator: Iterator[Any], step: int, num_steps: int) -> None:
     """Makes the updates after `step`, checks and reports them."""
-    with tf.profiler.experimental.Trace("updates", step_num=step + 1, _r=1):  # _r: the root of a step.
-      metrics, timed, seconds = self._run_steps(iterator, num_steps)
-    step += num_steps
+    # _r=1 marks the root of a step for TensorBoard's profiler.
+    with tf.profiler.experimental.Trace("updates", step_num=step + 1, _r=1):
+      chunk = self._run_steps(iterator, num_steps)
     self._check_store()  # First: raises before a report if another process owns the directory.
-    averages = metrics.averages(num_steps, self.settings.step.sentence_task)
-    saved = self.store.last if self.store is not None else None
-    check_finite(averages, first_step=step - num_steps + 1, last_step=step, last_checkpoint=saved)
-    num_timed = num_steps if timed is metrics else num_steps - 1
-    waited = {"input_share": float(timed.input_seconds) / max(seconds, 1e-9)}
+
+    averages = chunk.metrics.averages(num_steps, self.settings.step.sentence_task)
+    check_finite(
+      averages,
+      first_step=step + 1,
+      last_step=step + num_steps,
+      last_checkpoint=self.store.last if self.store is not None else None,
+    )
+    input_share = float(chunk.timed.input_seconds) / max(chunk.seconds, 1e-9)
+    step += num_steps
     self.reporter.train(
       step,
-      {**averages, **waited, **self.goodput.fields()},
-      updates=num_timed,
-      seconds=seconds,
-      examples=num_timed * self.settings.step.global_batch_size,
-      tokens=round(float(timed.tokens)),
+      averages | {"input_share": input_share} | self.goodput.fields(),
+      updates=chunk.num_timed,
+      seconds=chunk.seconds,
+      examples=chunk.num_timed * self.settings.step.global_batch_size,
+      tokens=round(float(chunk.timed.tokens)),
     )
     for warning in self._watch.observe(step, averages):
       self.reporter.message(warning)
 
-  def _run_steps(self, iterator: Iterator[Any], num_steps: int) -> tuple[StepMetrics, StepMetrics, float]:
-    """Returns metrics of all updates, metrics of the timed updates, and their seconds.
+  def _run_steps(self, iterator: Iterator[Any], num_steps: int) -> _Chunk:
+    """Makes the updates; the first one of this process alone, because it includes the compilation."""
 
-    The first update of a process includes the compilation. It runs alone, and is not timed if more updates follow.
-    """
-
-    def run(num_steps: int, category: str) -> tuple[StepMetrics, float]:
+    def run(num_steps: int, category: str) -> _Chunk:
       metrics = self.train_step.run(iterator, tf.constant(num_steps))
       waited = float(metrics.input_seconds)  # Waits for the device.
-      return metrics, self.goodput.mark(category, waited=waited)
+      seconds = self.goodput.mark(category, waited=waited)
+      return _Chunk(metrics, timed=metrics, num_timed=num_steps, seconds=seconds)
 
-    first, self._compiled = not self._compiled, True
-    if first and num_steps > 1:
-      compiled, _ = run(1, "compile")
-      timed, seconds = run(num_steps - 1, "step")
-      return compiled.add(timed), timed, seconds
-    metrics, seconds = run(num_steps, "compile" if first else "step")
-    return metrics, metrics, seconds
+    if self._is_compiled:
+      return run(num_steps, "step")
+    self._is_compiled = True
+    if num_steps == 1:
+      return run(1, "compile")
+    compiling = run(1, "compile")
+    following = run(num_steps - 1, "step")
+    return following._replace(metrics=compiling.metrics.add(following.metrics))
 
   def _trace(self, step: int) -> None:
-    """Starts or ends the trace of --profile_steps."""
-    first, last = self.settings.profile_steps or (0, 0)
-    traced = self.store is not None and first <= step + 1 <= last
+    """Starts or ends the trace of --profile_steps before the update after `step`."""
+    is_traced = False
+    if self.settings.profile_steps is not None and self.store is not None:
+      first, last = self.settings.profile_steps
+      is_traced = first <= step + 1 <= last
     directory = f"{self.settings.output_dir.rstrip('/')}/tensorboard/profile"
-    if traced and not self._tracing:
+    if is_traced and not self._is_tracing:
       tf.profiler.experimental.start(directory)
-    elif self._tracing and not traced:
+    elif self._is_tracing and not is_traced:
       tf.profiler.experimental.stop()
       self.reporter.message(f"wrote a trace below {directory}; tensorboard --logdir shows it")
-    self._tracing = traced
+    self._is_tracing = is_traced
 
   def _save(self, step: int, examples_seen: int) -> None:
     self.reporter.flush()  # First: a checkpoint must not appear before its reports.
@@ -165,23 +190,27 @@ class TrainingLoop:
 
   def _check_store(self) -> None:
     """Reports a finished checkpoint; raises errors of writing it."""
-    if self.store is not None:
-      self.store.check()
-      if self.store.last != self._saved:
-        self._saved = self.store.last
-        self.reporter.message(f"saved {self._saved}")
+    if self.store is None:
+      return
+    self.store.check()
+    if self.store.last != self._saved:
+      self._saved = self.store.last
+      self.reporter.message(f"saved {self._saved}")
 
   def _evaluate(self, step: int) -> None:
     """Evaluates, unless the reports already have this step."""
     if self.evaluator is None:
       return
     self._evaluation = self.reporter.find(step, EVAL)
-    if self.workers.any(self.store is not None and self._evaluation is None):
+    # The chief has the reports, so it decides for all workers.
+    is_missing = self.store is not None and self._evaluation is None
+    if self.workers.any(is_missing):
       self._evaluation = self.evaluator()[EVAL]
       self.goodput.mark("evaluation")
       self.reporter.eval(step, self._evaluation)
 
   def _end(self, step: int, *, stopping: bool) -> LoopResult:
+    """Waits for the last checkpoint, and says how the run went."""
     self._trace(self.settings.num_train_steps)
     self.goodput.mark("report")
     if self.store is not None:
@@ -193,16 +222,27 @@ class TrainingLoop:
       f"the run is in {self.settings.output_dir}: metrics.jsonl, curves.png, tensorboard/; the last checkpoint is "
       f"{self._saved}. The commands take the directory as --init_checkpoint"
     )
-    interrupted = stopping and (step < self.settings.num_train_steps or self.evaluator is not None)
-    return LoopResult(step, self._saved, self._evaluation, interrupted)
+    # After the last update only an evaluation can be missing.
+    something_is_missing = step < self.settings.num_train_steps or self.evaluator is not None
+    return LoopResult(
+      step=step,
+      checkpoint=self._saved,
+      evaluation=self._evaluation,
+      interrupted=stopping and something_is_missing,
+    )
 
 
 def next_boundary(settings: PretrainingSettings, step: int) -> int:
   """The step of the next return to the host after `step`.
 
   Boundaries are multiples of the intervals, wherever the run was resumed, and the edges of a trace.
+
+  Example: with --iterations_per_loop=100 and --save_checkpoints_steps=250 they are 100, 200, 250, 300, 400, 500.
   """
-  intervals = (settings.iterations_per_loop, settings.save_checkpoints_steps)
-  first, last = settings.profile_steps or (0, 0)
-  edges = [edge for edge in (first - 1, last) if edge > step]
-  return min(*[step // n * n + n for n in intervals], settings.num_train_steps, *edges)
+  boundaries = [settings.num_train_steps]
+  for interval in (settings.iterations_per_loop, settings.save_checkpoints_steps):
+    boundaries.append((step // interval + 1) * interval)
+  if settings.profile_steps is not None:
+    first, last = settings.profile_steps
+    boundaries.extend(edge for edge in (first - 1, last) if edge > step)
+  return min(boundaries)

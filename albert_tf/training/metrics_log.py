@@ -33,7 +33,9 @@ class MetricsLog:
 
   def append(self, step: int, split: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Adds a report and returns its record; replaces an earlier report of the same step and split."""
-    record = {"step": int(step), "split": split} | {key: _plain(value) for key, value in values.items()}
+    record = {"step": int(step), "split": split} | {
+      key: _plain(value) for key, value in values.items()
+    }
     self._records[record["step"], split] = record
     self._unwritten = True
     if not files.is_remote(self.path):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -17,7 +18,7 @@ from albert_tf.training.checkpoints import CheckpointStore
 from albert_tf.training.distribution import Workers, make_strategy, precision_policy
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.failures import readable_errors
-from albert_tf.training.inputs import checked_input
+from albert_tf.training.inputs import PretrainingInput, checked_input
 from albert_tf.training.interruption import stop_on_signal
 from albert_tf.training.loop import LoopResult, TrainingLoop
 from albert_tf.training.reporting.goodput import Goodput
@@ -51,89 +52,59 @@ def run_pretraining(
       damage inside a record.
   """
   began = time.time()
+  directory = settings.output_dir
 
-  # Distribution.
+  # Devices, and the workers of the run.
   strategy = make_strategy(settings.distribution)
   settings.step.micro_batch_size(strategy.num_replicas_in_sync)
   workers = Workers(strategy)
-  directory = settings.output_dir
   lock = DirectoryLock(directory)
 
   # Input. The chief comes first: it saves missing indexes, which the other workers then read.
-  inputs = None
-  with workers.together():
+  with workers.all_fail_together():
     if workers.is_chief:
       lock.refuse_others()
       inputs = checked_input(settings, strategy)
       run_directory.check(directory, settings.identity(inputs.index.content))
-  inputs = inputs or checked_input(settings, strategy)
+  if not workers.is_chief:
+    inputs = checked_input(settings, strategy)
 
-  # Model and optimizer.
-  with strategy.scope():  # The slots must be on the devices of the weights.
-    options = {"remat": settings.remat, "layer_loop": settings.layer_loop}
-    policy = precision_policy(settings.distribution.precision)
-    model = AlbertForPreTraining(
-      settings.model, encoder_options=options, read_positions_only=True, dtype=policy
-    )
-    variables = named_variables(model)
-    optimizer = build_optimizer(
-      settings.optimizer, trained_variables(model, sentence_loss=bool(settings.step.sentence_task))
-    )
-  train_step = TrainStep(
-    strategy=strategy,
-    model=model,
-    optimizer=optimizer,
-    config=settings.step,
-    use_xla=settings.distribution.use_xla,
-  )
-  evaluator = (
-    Evaluator(strategy=strategy, model=model, sets={EVAL: inputs.held_out}) if inputs.held_out else None
-  )
+  # Model, optimizer, update and evaluation.
+  program = _build(settings, strategy, inputs)
 
-  # Checkpoint. Weights come from 1. this run's last checkpoint; 2. --init_checkpoint; 3. initial values.
+  # Weights come from 1. this run's last checkpoint; 2. --init_checkpoint; 3. initial values.
   store = CheckpointStore(
     os.path.join(directory, "checkpoints"),
-    {**variables, **optimizer.slots(), "global_step": optimizer.step},
+    program.checkpoint_variables,
     keep=settings.keep_checkpoint_max,
     keep_every=settings.keep_checkpoint_every_n_steps,
     may_write=lock.check,
   )
   restored = store.restore_latest()
-  step, examples_seen = int(optimizer.step.numpy()), int(restored.get("examples_seen", 0))
-  if not restored:
-    origin = start_weights(variables, settings)
-  else:
+  step = int(program.step_variable.numpy())
+  examples_seen = int(restored.get("examples_seen", 0))
+  if restored:
     origin = f"continuing from step {step:,} ({examples_seen:,} examples)"
+  else:
+    origin = start_weights(program.weights, settings)
   if not workers.same(f"{inputs.index.content} {examples_seen}"):
     raise UserError(
-      "All workers must see the same records and the same output directory. Received: they differ; this worker has "
-      f"{inputs.index.num_records:,} records and is {origin}. Use a file system that all of them share."
+      "All workers must see the same records and the same output directory. Received: they differ; this worker "
+      f"has {inputs.index.num_records:,} records and is {origin}. Use a file system that all of them share."
     )
-
   if check_only:
-    with readable_errors(), inputs.naming_damage(examples_seen, settings.step.global_batch_size):
-      metrics = train_step.run(inputs.training_iterator(examples_seen), tf.constant(1))
-      averages = metrics.averages(1, settings.step.sentence_task)
-      check_finite(averages, first_step=step + 1, last_step=step + 1, last_checkpoint=None)
-      if evaluator is not None:
-        evaluator(num_steps=1)
+    _try_once(settings, program, inputs, step=step, examples_seen=examples_seen)
     return None
 
-  # Loop. From here on this process owns the directory.
+  # The loop. From here on this process owns the directory.
   with readable_errors(), contextlib.ExitStack() as stack:
     stack.callback(lock.release)
-    with workers.together():
+    with workers.all_fail_together():
       if workers.is_chief:
         with readable_errors():
           lock.acquire()
           store.tidy()
-          run_directory.write(
-            directory,
-            {"identity": settings.identity(inputs.index.content), "settings": settings.to_dict()},
-            config=settings.model,
-            tokenizer=load_tokenizer(settings.tokenizer_path) if settings.tokenizer_path else None,
-            flags=flags_text,
-          )
+          _write_run_files(settings, inputs, flags_text)
     stop = stack.enter_context(stop_on_signal())
     reporter = Reporter(
       settings, start_step=step, machine=machine, is_chief=workers.is_chief, may_write=lock.check
@@ -146,11 +117,12 @@ def run_pretraining(
     )
     for warning in schedule_warnings(settings):
       reporter.message(f"warning: {warning}")
+
     loop = TrainingLoop(
       settings=settings,
       inputs=inputs,
-      train_step=train_step,
-      evaluator=evaluator,
+      train_step=program.train_step,
+      evaluator=program.evaluator,
       store=store if workers.is_chief else None,
       reporter=reporter,
       goodput=goodput,
@@ -159,6 +131,86 @@ def run_pretraining(
     )
     result = loop.run(step=step, examples_seen=examples_seen)
     if result.evaluation and not result.interrupted:
-      for sentence in not_learned(result.evaluation, settings.to_dict()):
-        reporter.message(f"warning: {sentence}")
+      for warning in not_learned(result.evaluation, settings.to_dict()):
+        reporter.message(f"warning: {warning}")
     return result
+
+
+class _Program(NamedTuple):
+  """What the devices of a run compute, and its variables."""
+
+  train_step: TrainStep
+  evaluator: Evaluator | None
+  weights: dict[str, tf.Variable]  # By checkpoint name.
+  step_variable: tf.Variable  # The number of updates made.
+  checkpoint_variables: dict[
+    str, tf.Variable
+  ]  # By checkpoint name: weights, slots, number of updates.
+
+
+def _build(
+  settings: PretrainingSettings, strategy: tf.distribute.Strategy, inputs: PretrainingInput
+) -> _Program:
+  """Makes model and optimizer under the strategy, the update and the evaluation."""
+  with strategy.scope():  # The slots must be on the devices of the weights.
+    model = AlbertForPreTraining(
+      settings.model,
+      encoder_options={"remat": settings.remat, "layer_loop": settings.layer_loop},
+      read_positions_only=True,
+      dtype=precision_policy(settings.distribution.precision),
+    )
+    weights = named_variables(model)
+    optimizer = build_optimizer(
+      settings.optimizer, trained_variables(model, sentence_loss=bool(settings.step.sentence_task))
+    )
+  train_step = TrainStep(
+    strategy=strategy,
+    model=model,
+    optimizer=optimizer,
+    config=settings.step,
+    use_xla=settings.distribution.use_xla,
+  )
+  evaluator = None
+  if inputs.held_out is not None:
+    evaluator = Evaluator(strategy=strategy, model=model, sets={EVAL: inputs.held_out})
+  return _Program(
+    train_step=train_step,
+    evaluator=evaluator,
+    weights=weights,
+    step_variable=optimizer.step,
+    checkpoint_variables=weights | optimizer.slots() | {"global_step": optimizer.step},
+  )
+
+
+def _try_once(
+  settings: PretrainingSettings,
+  program: _Program,
+  inputs: PretrainingInput,
+  *,
+  step: int,
+  examples_seen: int,
+) -> None:
+  """Makes one update and evaluates one batch, for `--dry_run`."""
+  batch_size = settings.step.global_batch_size
+  with readable_errors(), inputs.locate_damaged_record(examples_seen, batch_size):
+    metrics = program.train_step.run(inputs.training_iterator(examples_seen), tf.constant(1))
+    averages = metrics.averages(1, settings.step.sentence_task)
+    check_finite(averages, first_step=step + 1, last_step=step + 1, last_checkpoint=None)
+    if program.evaluator is not None:
+      program.evaluator(num_steps=1)
+
+
+def _write_run_files(
+  settings: PretrainingSettings, inputs: PretrainingInput, flags_text: str
+) -> None:
+  """Writes run.json, the configuration, the vocabulary and flags.txt: the directory is self-contained."""
+  tokenizer = None
+  if settings.tokenizer_path:
+    tokenizer = load_tokenizer(settings.tokenizer_path)
+  run_directory.write(
+    settings.output_dir,
+    {"identity": settings.identity(inputs.index.content), "settings": settings.to_dict()},
+    config=settings.model,
+    tokenizer=tokenizer,
+    flags=flags_text,
+  )

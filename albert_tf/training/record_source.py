@@ -47,7 +47,9 @@ class RecordsSource:
       share, predictions = self._setting("masked_lm_prob", 0.15), self.max_predictions_per_seq
     else:
       share, predictions = masked_lm_prob, max(1, round(masked_lm_prob * self.max_seq_length))
-    ngrams = ngram_probabilities(self._setting("ngram", 3), self._setting("ngram_distribution", "inverse"))
+    ngrams = ngram_probabilities(
+      self._setting("ngram", 3), self._setting("ngram_distribution", "inverse")
+    )
     return MaskingConfig(
       masked_lm_prob=share,
       max_predictions_per_seq=predictions,
@@ -63,7 +65,9 @@ class RecordsSource:
 
   def _setting(self, name: str, default: Any) -> Any:
     """A setting that must be the same for all training records."""
-    values = {directory: settings.get(name, default) for directory, settings in self.settings.items()}
+    values = {
+      directory: settings.get(name, default) for directory, settings in self.settings.items()
+    }
     if len(set(values.values())) > 1:
       received = ", ".join(f"{value} in {directory}" for directory, value in values.items())
       raise UserError(
@@ -98,7 +102,9 @@ def describe_records(
   """
   directory = os.path.dirname(paths[0])
   manifests = find_manifests(paths)
-  tokenizer_path, tokenizer = _tokenizer_of(spm_model_file, directory or ".", is_ours=bool(manifests))
+  tokenizer_path, tokenizer = _tokenizer_of(
+    spm_model_file, directory or ".", is_ours=bool(manifests)
+  )
   vocab_sha256 = tokenizer.model_sha256 if tokenizer else ""
   if not manifests:  # Records of the original release, with its default lengths.
     return RecordsSource(
@@ -125,7 +131,9 @@ def describe_records(
     tokenizer_path=tokenizer_path,
     vocab_sha256=vocab_sha256,
     sentence_task=manifest.sentence_task,
-    settings={where: {**each.settings, "whole_word": each.whole_word} for where, each in manifests.items()},
+    settings={
+      where: {**each.settings, "whole_word": each.whole_word} for where, each in manifests.items()
+    },
   )
 
 
@@ -147,7 +155,9 @@ def _tokenizer_of(named: str, folder: str, *, is_ours: bool) -> tuple[str, Token
 
   Next to records of other programs only `spm.model` counts: other files may belong to something else.
   """
-  there = bool(find_vocabulary(folder)) if is_ours else files.exists(os.path.join(folder, "spm.model"))
+  there = (
+    bool(find_vocabulary(folder)) if is_ours else files.exists(os.path.join(folder, "spm.model"))
+  )
   own = load_tokenizer(folder) if there else None
   if not named:
     return (folder, own) if own else ("", None)

@@ -6,19 +6,24 @@ import os
 import platform
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from albert_tf import __version__, compat, files
+from albert_tf import __version__, files
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.lock import is_lock
 from albert_tf.settings import differences
 from albert_tf.tokenization import Tokenizer
 
-RUN_FILE, CONFIG_FILE, FLAGS_FILE = "run.json", "albert_config.json", "flags.txt"
+RUN_FILE = "run.json"
+CONFIG_FILE = "albert_config.json"
+FLAGS_FILE = "flags.txt"
 
 
-def check(directory: str, identity: Mapping[str, Any] | None = None, *, beside: Sequence[str] = ()) -> None:
+def check(
+  directory: str, identity: Mapping[str, Any] | None = None, *, beside: Sequence[str] = ()
+) -> None:
   """Checks that a directory is new, empty or of this run; writes nothing.
 
   Args:
@@ -31,35 +36,60 @@ def check(directory: str, identity: Mapping[str, Any] | None = None, *, beside: 
   """
   path = os.path.join(directory, RUN_FILE)
   if files.exists(path):
-    before = files.read_json(path, identity=dict)["identity"]
-    changed = [] if identity is None else differences(before, json.loads(json.dumps(identity)))
-    if changed:
-      raise UserError(
-        f"An output directory holds one run. Received: {directory}, made with other settings or data: "
-        f"{'; '.join(changed)}. Choose a new --output_dir (with --init_checkpoint to start from these weights), or "
-        f"repeat it with --flagfile={directory}/{FLAGS_FILE}."
-      )
+    if identity is not None:
+      recorded = files.read_json(path, identity=dict)["identity"]
+      _check_identity(directory, recorded, identity)
     return
-  names = [name for name in files.listdir(directory) if not (is_lock(name) or files.is_unfinished(name))]
-  names = [name for name in names if not name.startswith(tuple(beside))]
-  if names:
+
+  foreign_names = []
+  for name in files.listdir(directory):
+    is_of_a_start = is_lock(name) or files.is_unfinished(name)
+    if not is_of_a_start and not name.startswith(tuple(beside)):
+      foreign_names.append(name)
+  if foreign_names:
+    shown = ", ".join(foreign_names[:4])
+    if len(foreign_names) > 4:
+      shown += ", …"
     raise UserError(
-      f"A run needs a new or empty output directory, or its own. Received: {directory}, which holds "
-      f"{', '.join(names[:4])}{', …' if len(names) > 4 else ''} and no {RUN_FILE}. Choose another --output_dir."
+      f"A run needs a new or empty output directory, or its own. Received: {directory}, which holds {shown} and no "
+      f"{RUN_FILE}. Choose another --output_dir."
+    )
+
+
+def _check_identity(
+  directory: str, recorded: Mapping[str, Any], identity: Mapping[str, Any]
+) -> None:
+  as_json = json.loads(json.dumps(identity))  # Tuples become lists, as they were recorded.
+  changed = differences(recorded, as_json)
+  if changed:
+    raise UserError(
+      f"An output directory holds one run. Received: {directory}, made with other settings or data: "
+      f"{'; '.join(changed)}. Choose a new --output_dir (with --init_checkpoint to start from these weights), or "
+      f"repeat it with --flagfile={directory}/{FLAGS_FILE}."
     )
 
 
 def write(
-  directory: str, record: Mapping[str, Any], *, config: AlbertConfig, tokenizer: Tokenizer | None, flags: str
+  directory: str,
+  record: Mapping[str, Any],
+  *,
+  config: AlbertConfig,
+  tokenizer: Tokenizer | None,
+  flags: str,
 ) -> None:
-  """Writes run.json, which holds the `record` and the versions, the configuration, the tokenizer and flags.txt."""
+  """Writes run.json, which holds the `record` and the versions, the configuration, tokenizer and flags.txt."""
   files.makedirs(directory)
-  versions = {"albert_tf": __version__, "python": platform.python_version()}
-  versions |= {"tensorflow": tf.__version__, "keras": compat.keras.__version__}
+  versions = {
+    "albert_tf": __version__,
+    "python": platform.python_version(),
+    "tensorflow": tf.__version__,
+    "keras": keras.__version__,
+  }
   # Written first, so that a run killed here can be continued.
   files.write_json(os.path.join(directory, RUN_FILE), {**record, "versions": versions})
-  for name in filter(files.is_unfinished, files.listdir(directory)):
-    files.remove(os.path.join(directory, name))
+  for name in files.listdir(directory):
+    if files.is_unfinished(name):  # Of a killed process.
+      files.remove(os.path.join(directory, name))
   files.write_text(os.path.join(directory, CONFIG_FILE), config.to_json_string())
   if flags:
     files.write_text(os.path.join(directory, FLAGS_FILE), flags)

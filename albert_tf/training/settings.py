@@ -31,7 +31,9 @@ class DistributionConfig(Settings):
   distribution: Literal["", "tpu", "mirrored", "multi_worker", "one_device"] = setting(
     "", "How the work is divided over devices. Default: chosen by the devices that are found."
   )
-  num_virtual_devices: int = setting(1, "Divide the CPU into this many replicas, for tests.", minimum=1)
+  num_virtual_devices: int = setting(
+    1, "Divide the CPU into this many replicas, for tests.", minimum=1
+  )
   mixed_precision: Literal["float32", "bfloat16"] | None = setting(
     None, "Type of the matrix products. Default: bfloat16 on TPUs, else float32."
   )
@@ -45,7 +47,9 @@ class DistributionConfig(Settings):
       )
     if self.tpu and (self.distribution not in ("", "tpu") or self.use_xla):
       other = "use_xla" if self.use_xla else f"distribution={self.distribution}"
-      raise UserError(f"--tpu and --{other} exclude each other. Received: --tpu={self.tpu}. Drop one.")
+      raise UserError(
+        f"--tpu and --{other} exclude each other. Received: --tpu={self.tpu}. Drop one."
+      )
 
   @property
   def precision(self) -> str:
@@ -144,13 +148,19 @@ class PretrainingSettings(Settings):
     "Weights to start from: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder. "
     "Missing pretraining heads get initial values.",
   )
-  remat: bool = setting(False, "Recompute activations in the backward pass, to save memory; it is slower.")
+  remat: bool = setting(
+    False, "Recompute activations in the backward pass, to save memory; it is slower."
+  )
   layer_loop: Literal["unrolled", "while"] = setting(
     "unrolled",
     "Whether the program repeats the shared block's code for each layer, or runs it in a while loop.",
   )
-  iterations_per_loop: int = setting(1000, "Updates that the devices run between two reports.", minimum=1)
-  save_checkpoints_steps: int = setting(5000, "Updates between two checkpoints with evaluation.", minimum=1)
+  iterations_per_loop: int = setting(
+    1000, "Updates that the devices run between two reports.", minimum=1
+  )
+  save_checkpoints_steps: int = setting(
+    5000, "Updates between two checkpoints with evaluation.", minimum=1
+  )
   keep_checkpoint_max: int = setting(5, "Number of newest checkpoints to keep.", minimum=1)
   keep_checkpoint_every_n_steps: int = setting(
     0, "Also keep every checkpoint whose update is a multiple of this; 0: none.", minimum=0
@@ -158,7 +168,8 @@ class PretrainingSettings(Settings):
   eval_batch_size: int = setting(64, "Examples of one evaluation batch.", minimum=1)
   max_eval_steps: int = setting(100, "Largest number of batches of an evaluation.", minimum=1)
   profile_steps: tuple[int, int] | None = setting(
-    None, "First and last update to profile, such as 100,110; the trace is written to OUTPUT_DIR/tensorboard."
+    None,
+    "First and last update to profile, such as 100,110; the trace is written to OUTPUT_DIR/tensorboard.",
   )
 
   def __post_init__(self) -> None:

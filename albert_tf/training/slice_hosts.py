@@ -12,14 +12,11 @@ import time
 
 from albert_tf.errors import EXIT_USER_ERROR
 
-_INTERVAL_SECONDS, _CONNECT_SECONDS = 3.0, 5.0
-# Refused: the server has ended. Silent: the network may recover.
-_REFUSED_SECONDS, _SILENT_SECONDS = 2.0, 60.0
-
-
-def _connect(address: str, seconds: float) -> None:
-  host, _, port = address.rpartition(":")
-  socket.create_connection((host, int(port)), timeout=seconds).close()
+_INTERVAL_SECONDS = 3.0  # Between two looks at all hosts.
+_CONNECT_SECONDS = 5.0
+# How long a host may be away. Refused: its server has ended. Silent: the network may recover.
+_REFUSED_SECONDS = 2.0
+_SILENT_SECONDS = 60.0
 
 
 def check_hosts(addresses: Sequence[str]) -> None:
@@ -34,8 +31,8 @@ def check_hosts(addresses: Sequence[str]) -> None:
 def watch_hosts(addresses: Sequence[str]) -> None:
   """Starts a thread that ends this process, with a message, when a host has gone.
 
-  The process ends immediately: the main thread may wait in TensorFlow, where no exception reaches it. Files of a run
-  are complete or absent at any moment.
+  The process ends immediately: the main thread may wait in TensorFlow, where no exception reaches it. Files of a
+  run are complete or absent at any moment.
   """
   threading.Thread(target=_watch, args=(addresses,), daemon=True, name="hosts").start()
 
@@ -47,15 +44,29 @@ def _watch(addresses: Sequence[str]) -> None:
     for index, address in enumerate(addresses):
       try:
         _connect(address, _CONNECT_SECONDS)
-        silent_since.pop(address, None)
       except OSError as error:
-        silence = time.monotonic() - silent_since.setdefault(address, time.monotonic())
-        if silence > (_REFUSED_SECONDS if isinstance(error, ConnectionRefusedError) else _SILENT_SECONDS):
-          print(
-            "error: All hosts of a slice must stay until the run ends. Received: worker "
-            f"{index} at {address} no longer answers ({error.strerror or error}). Start it again; the same command "
-            "continues from the last checkpoint.",
-            file=sys.__stderr__ or sys.stderr,
-            flush=True,
-          )
-          os._exit(EXIT_USER_ERROR)
+        now = time.monotonic()
+        silence = now - silent_since.setdefault(address, now)
+        allowed = _SILENT_SECONDS
+        if isinstance(error, ConnectionRefusedError):
+          allowed = _REFUSED_SECONDS
+        if silence > allowed:
+          _end_process(index, address, error)
+      else:
+        silent_since.pop(address, None)
+
+
+def _connect(address: str, seconds: float) -> None:
+  host, _, port = address.rpartition(":")
+  socket.create_connection((host, int(port)), timeout=seconds).close()
+
+
+def _end_process(index: int, address: str, error: OSError) -> None:
+  print(
+    "error: All hosts of a slice must stay until the run ends. Received: worker "
+    f"{index} at {address} no longer answers ({error.strerror or error}). Start it again; the same command "
+    "continues from the last checkpoint.",
+    file=sys.__stderr__ or sys.stderr,
+    flush=True,
+  )
+  os._exit(EXIT_USER_ERROR)

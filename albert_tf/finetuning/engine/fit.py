@@ -75,14 +75,14 @@ def fine_tune(
   directories = {seed: os.path.join(output_dir, f"seed_{seed}") for seed in settings.seeds}
   if len(settings.seeds) == 1:
     directories = {settings.seeds[0]: output_dir}
-  with workers.together():
+  with workers.all_fail_together():
     if workers.is_chief:
       run_directory.check(output_dir, task, settings, start, output_dir=output_dir)
   start.config.check_length(task.spec.max_seq_length, "the task")
   names = answered_splits(task, evaluates=settings.do_train or settings.do_eval, predicts=settings.do_predict)
   splits = {name: task.features(name) for name in [*["train"] * settings.do_train, *names]}
   identity = {}
-  with workers.together():
+  with workers.all_fail_together():
     if settings.do_train:
       make_schedule(settings, num_steps=_steps(settings, len(splits["train"]))[1])
       parts = settings.gradient_accumulation_steps
@@ -102,7 +102,7 @@ def fine_tune(
   job = _FineTuning(task, settings, start, splits, identity, flags_text, callbacks, strategy, lock.check)
   with contextlib.ExitStack() as stack:
     stack.callback(lock.release)
-    with workers.together():
+    with workers.all_fail_together():
       if workers.is_chief:
         lock.acquire()
     runs = {seed: job.run(seed, directory) for seed, directory in directories.items()}

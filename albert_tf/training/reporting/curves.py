@@ -2,12 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 import io
-import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 from albert_tf import files
 
-_SPLITS = {"train": ("#2f6fab", "training batches"), "eval": ("#d1495b", "held-out documents")}
+
+class _Curve(NamedTuple):
+  """How the reports of a split are drawn."""
+
+  split: str
+  color: str
+  label: str
+
+
+_CURVES = (
+  _Curve("train", "#2f6fab", "training batches"),
+  _Curve("eval", "#d1495b", "held-out documents"),
+)
 # Title → keys in a report; a run has one of them.
 _PANELS = {
   "masked-LM loss (nats)": ("masked_lm_loss",),
@@ -20,29 +31,53 @@ _PANELS = {
   "weight norm": ("weight_norm",),
   "update norm": ("update_norm",),
 }
+_COLUMNS = 3
 
 
 def draw_curves(
   records: Sequence[Mapping[str, Any]], path: str, *, panels: Sequence[str] = tuple(_PANELS)
 ) -> None:
-  """Draws reports, as in metrics.jsonl, into a PNG, written atomically; `panels` are titles, a multiple of three."""
-  from matplotlib.figure import Figure  # It takes a second to import; the first update does not wait for it.
+  """Draws reports, as in metrics.jsonl, into a PNG, written atomically.
 
-  rows = len(panels) // 3
-  figure = Figure(figsize=(16, 3.7 * rows), dpi=110, layout="constrained", facecolor="white")
-  for axes, title in zip(figure.subplots(rows, 3).flat, panels, strict=True):
-    axes.set_title(title, fontsize=11, loc="left")
-    axes.set_xlabel("step", fontsize=10)
-    axes.grid(color="#e6e6e6", linewidth=0.8)
-    if "accuracy" in title:
-      axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
-    for key, (split, (color, label)) in itertools.product(_PANELS[title], _SPLITS.items()):
-      points = [(r["step"], r[key]) for r in records if r["split"] == split and r.get(key) is not None]
-      if points:
-        marker = "o" if split == "eval" or len(points) == 1 else None
-        axes.plot(*zip(*points, strict=True), color=color, label=label, marker=marker, markersize=4)
-        axes.legend(frameon=False)
+  Args:
+    records: the reports.
+    path: of the picture.
+    panels: titles of `_PANELS`; their number is a multiple of three.
+  """
+  from matplotlib.figure import (
+    Figure,
+  )  # It takes a second to import; the first update does not wait for it.
+
+  num_rows = len(panels) // _COLUMNS
+  figure = Figure(figsize=(16, 3.7 * num_rows), dpi=110, layout="constrained", facecolor="white")
+  all_axes = figure.subplots(num_rows, _COLUMNS).flat
+  for axes, title in zip(all_axes, panels, strict=True):
+    _draw_panel(axes, title, records)
   image = io.BytesIO()
   figure.savefig(image, format="png")
   with files.atomic_writer(path, "wb") as stream:
     stream.write(image.getvalue())
+
+
+def _draw_panel(axes: Any, title: str, records: Sequence[Mapping[str, Any]]) -> None:
+  axes.set_title(title, fontsize=11, loc="left")
+  axes.set_xlabel("step", fontsize=10)
+  axes.grid(color="#e6e6e6", linewidth=0.8)
+  if "accuracy" in title:
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
+  for key in _PANELS[title]:
+    for curve in _CURVES:
+      reports = [r for r in records if r["split"] == curve.split and r.get(key) is not None]
+      if not reports:
+        continue
+      # Evaluations are few; a single report would be no line.
+      marker = "o" if curve.split == "eval" or len(reports) == 1 else None
+      axes.plot(
+        [report["step"] for report in reports],
+        [report[key] for report in reports],
+        color=curve.color,
+        label=curve.label,
+        marker=marker,
+        markersize=4,
+      )
+      axes.legend(frameon=False)

@@ -28,13 +28,17 @@ class Goodput:
 
   def __init__(self, *, began: float, at_checkpoint: Mapping[str, Any]):
     self.seconds = {name: at_checkpoint.get(PREFIX + name, 0.0) for name in CATEGORIES}
-    self.seconds["lost"] += max(0.0, began - at_checkpoint.get("time", began))
-    self._last = time.monotonic() - max(0.0, time.time() - began)
+    # What a killed process did after its last checkpoint is done again.
+    saved_at = at_checkpoint.get("time", began)
+    self.seconds["lost"] += max(0.0, began - saved_at)
+    # The clock starts at the start of the process, a few seconds ago.
+    self._last_mark = time.monotonic() - max(0.0, time.time() - began)
 
   def mark(self, category: str, *, waited: float = 0.0) -> float:
     """Adds the time since the last mark to a category, `waited` seconds of it to "input"; returns the time."""
     now = time.monotonic()
-    seconds, self._last = now - self._last, now
+    seconds = now - self._last_mark
+    self._last_mark = now
     waited = min(waited, seconds)
     self.seconds[category] += seconds - waited
     self.seconds["input"] += waited
@@ -43,18 +47,22 @@ class Goodput:
   def fields(self) -> dict[str, float]:
     """For a report: seconds of each category since the first start, `goodput`, and the time (since 1970)."""
     values = {PREFIX + name: seconds for name, seconds in self.seconds.items()}
-    share = self.seconds["step"] / max(sum(self.seconds.values()), 1e-9)
-    return {**values, "goodput": share, "time": time.time()}
+    values["goodput"] = self.seconds["step"] / max(sum(self.seconds.values()), 1e-9)
+    values["time"] = time.time()
+    return values
 
   def table(self) -> str:
     """The table at the end of a run: a line for each category, the largest first."""
     total = sum(self.seconds.values())
     lines = [f"{_clock(total)} since the first start:"]
-    for name, seconds in sorted(self.seconds.items(), key=lambda item: -item[1]):
-      if seconds >= 0.0005 * total:
-        lines.append(f"  {name:<10} {_clock(seconds):>17} {seconds / total:6.1%}  {CATEGORIES[name]}")
+    for name in sorted(self.seconds, key=self.seconds.__getitem__, reverse=True):
+      seconds = self.seconds[name]
+      share = seconds / max(total, 1e-9)
+      if share >= 0.0005:  # It would be shown as 0.0%.
+        lines.append(f"  {name:<10} {_clock(seconds):>17} {share:6.1%}  {CATEGORIES[name]}")
     return "\n".join(lines)
 
 
 def _clock(seconds: float) -> str:
+  """Hours, minutes and seconds, such as 1:02:03."""
   return str(datetime.timedelta(seconds=round(seconds)))

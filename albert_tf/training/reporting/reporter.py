@@ -15,9 +15,12 @@ from albert_tf.training.reporting.curves import draw_curves
 from albert_tf.training.reporting.goodput import PREFIX
 from albert_tf.training.settings import PretrainingSettings
 
-TRAIN, EVAL = "train", "eval"
-_METRICS = {"masked_lm": "masked LM", "sentence_order": "order", "next_sentence": "next sentence"}
+# The splits of a report.
+TRAIN = "train"
+EVAL = "eval"
 DRAWING_SHARE = 0.01  # Largest share of the run's time.
+# Task → its name in a line of progress.
+_TASKS = {"masked_lm": "masked LM", "sentence_order": "order", "next_sentence": "next sentence"}
 
 
 class Machine(NamedTuple):
@@ -58,7 +61,14 @@ class Reporter:
     self._tensorboard = _TensorBoard(f"{run_dir}/tensorboard")
 
   def train(
-    self, step: int, metrics: Mapping[str, float], *, updates: int, seconds: float, examples: int, tokens: int
+    self,
+    step: int,
+    metrics: Mapping[str, float],
+    *,
+    updates: int,
+    seconds: float,
+    examples: int,
+    tokens: int,
   ) -> None:
     """Reports the training since the last report.
 
@@ -67,23 +77,21 @@ class Reporter:
     if not self._is_chief:
       return
     duration = max(seconds, 1e-9)
-    flops = self._machine.model_flops_per_example * examples / duration
-    values = {
-      **{key: float(value) for key, value in metrics.items()},
-      "examples_per_second": examples / duration,
-      "tokens_per_second": tokens / duration,
-      "model_tflops_per_second": flops / 1e12,
-    }
+    flops_per_second = self._machine.model_flops_per_example * examples / duration
+    values = {key: float(value) for key, value in metrics.items()}
+    values["examples_per_second"] = examples / duration
+    values["tokens_per_second"] = tokens / duration
+    values["model_tflops_per_second"] = flops_per_second / 1e12
     if self._machine.peak_flops:
-      values["model_flops_utilization"] = flops / self._machine.peak_flops
+      values["model_flops_utilization"] = flops_per_second / self._machine.peak_flops
     self._tensorboard.write(self._log.append(step, TRAIN, values))
+
     total = self._num_train_steps
-    left = datetime.timedelta(seconds=round((total - step) * seconds / max(updates, 1)))
-    speeds = {"ex/s": values["examples_per_second"], "tok/s": values["tokens_per_second"]}
-    shown = [f"{v:,.0f} {unit}" if v >= 100 else f"{v:.3g} {unit}" for unit, v in speeds.items()]
+    seconds_left = (total - step) * seconds / max(updates, 1)
     self.message(
-      f"step {step:,}/{total:,} ({step / total:.0%}) · {_describe(values)} · {' · '.join(shown)} · "
-      f"{flops / 1e12:.3g} TFLOP/s · ETA {left}"
+      f"step {step:,}/{total:,} ({step / total:.0%}) · {_describe(values)} · "
+      f"{_speed(values['examples_per_second'])} ex/s · {_speed(values['tokens_per_second'])} tok/s · "
+      f"{flops_per_second / 1e12:.3g} TFLOP/s · ETA {datetime.timedelta(seconds=round(seconds_left))}"
     )
 
   def eval(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -127,13 +135,22 @@ class Reporter:
 
 def _describe(values: Mapping[str, float]) -> str:
   """Losses, accuracies, rate and norm of a report, as far as it has them."""
-  parts = [f"loss {values['loss']:.4g}"] if "loss" in values else []
-  for name, label in _METRICS.items():
-    if f"{name}_loss" in values:
-      parts.append(f"{label} {values[f'{name}_loss']:.4g} {values[f'{name}_accuracy']:.1%}")
+  words = []
+  if "loss" in values:
+    words.append(f"loss {values['loss']:.4g}")
+  for task, name in _TASKS.items():
+    if f"{task}_loss" in values:
+      words.append(f"{name} {values[f'{task}_loss']:.4g} {values[f'{task}_accuracy']:.1%}")
   if "learning_rate" in values:
-    parts.append(f"rate {values['learning_rate']:.3g} · grad {values['gradient_norm']:.3g}")
-  return " · ".join(parts)
+    words.append(f"rate {values['learning_rate']:.3g} · grad {values['gradient_norm']:.3g}")
+  return " · ".join(words)
+
+
+def _speed(number: float) -> str:
+  """Three digits, without an exponent for large numbers: 12,345 or 1.23."""
+  if number >= 100:
+    return f"{number:,.0f}"
+  return f"{number:.3g}"
 
 
 class _TensorBoard:
@@ -149,12 +166,17 @@ class _TensorBoard:
 
   def write(self, record: Mapping[str, Any]) -> None:
     split = record["split"]
-    with tf.device(coordinator_cpu()):  # By default a slice's first host would write to its own disk.
+    with tf.device(
+      coordinator_cpu()
+    ):  # By default a slice's first host would write to its own disk.
       if split not in self._writers:
-        self._writers[split] = tf.summary.create_file_writer(f"{self._directory}/{split}", max_queue=10_000)
+        self._writers[split] = tf.summary.create_file_writer(
+          f"{self._directory}/{split}", max_queue=10_000
+        )
       with self._writers[split].as_default():
         for key, value in record.items():
-          if key not in ("step", "split", "time") and value is not None and not key.startswith(PREFIX):
+          is_metric = key not in ("step", "split", "time") and not key.startswith(PREFIX)
+          if is_metric and value is not None:
             tf.summary.scalar(key, value, step=record["step"])
 
   def flush(self) -> None:
