@@ -26,7 +26,7 @@ from albert_tf.records import Manifest, read_records
 from albert_tf.records.parse import decode_example
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.inspection import view_instance
-from tfrecords_tools.pretraining import create, job, local, sorted_runs
+from tfrecords_tools.pretraining import create, estimate, job, local, sorted_runs
 from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
 from tfrecords_tools.pretraining.sorted_runs import RunWriter
@@ -478,10 +478,62 @@ def test_a_killed_worker_is_one_line(corpus, tiny_tokenizer, tmp_path, monkeypat
       list(workers.run(tasks()))
 
 
+def test_the_estimate_is_near_and_comes_before_the_work(corpus, tiny_tokenizer, tmp_path, monkeypatch):
+  estimates, notices = [], []
+
+  def keep(work):
+    estimates.append(estimate.estimate(work))
+    return estimates[0]
+
+  class Runner(LocalRunner):
+    def __call__(self, work):
+      assert "GB of records" in notices[-1]
+      return super().__call__(work)
+
+  monkeypatch.setattr(estimate, "_WORTH_AN_ESTIMATE", 0)
+  monkeypatch.setattr(create, "estimate", keep)
+  choices = dataclasses.replace(_CHOICES, dupe_factor=9)
+  manifest = make(corpus, tmp_path, tiny_tokenizer, settings=choices, runner=Runner(), notice=notices.append)
+  record_bytes = sum(file.num_bytes for file in manifest.files)
+  assert estimates[0].record_bytes == pytest.approx(record_bytes, rel=0.15)
+  assert estimates[0].seconds > 0
+
+
+@pytest.mark.parametrize(
+  ("free_bytes", "has_scratch_disk", "fits"),
+  [(2.5e9, False, True), (1.5e9, False, False), (1.5e9, True, True), (0.5e9, True, False)],
+)
+def test_records_without_room_are_refused_before_the_work(
+  corpus, tiny_tokenizer, tmp_path, monkeypatch, free_bytes, has_scratch_disk, fits
+):
+  """A GB of records takes twice that on one disk while they are sorted."""
+  scratch, stat, usage = tmp_path / "scratch", os.stat, shutil.disk_usage(tmp_path)
+  scratch.mkdir()
+
+  def stat_with_two_disks(path, **more):
+    status = stat(path, **more)
+    if has_scratch_disk and str(path).startswith(str(scratch)):
+      status = os.stat_result([*status[:2], status.st_dev + 1, *status[3:]])
+    return status
+
+  monkeypatch.setattr(os, "stat", stat_with_two_disks)
+  monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=int(free_bytes)))
+  monkeypatch.setattr(create, "estimate", lambda work: estimate.Estimate(10**9, 60.0))
+  refusal = contextlib.nullcontext()
+  if not fits:
+    refusal = pytest.raises(
+      UserError, match=rf"{free_bytes / 1e9:.1f} GB free, from --dupe_factor=2.*--work_dir"
+    )
+  with refusal:
+    _make(corpus, tmp_path / "out", tiny_tokenizer, work_dir=str(scratch))
+  assert (tmp_path / "out" / "manifest.json").exists() == fits
+  assert (tmp_path / "out").exists() == fits  # So that the same directory can be used with fewer passes.
+
+
 @pytest.mark.parametrize(
   ("text_bytes", "train", "held_out"), [(1_000, 1, 1), (100_000_000, 27, 1), (5_000_000_000, 1341, 14)]
 )
 def test_a_corpus_has_as_many_files_as_its_size_asks_for(text_bytes, train, held_out):
-  decided = RecordSettings().with_num_shards(text_bytes)
+  decided = RecordSettings(dupe_factor=40).with_num_shards(text_bytes)
   assert (decided.num_shards, decided.num_eval_shards) == (train, held_out)
   assert RecordSettings(num_shards=5, num_eval_shards=2).with_num_shards(text_bytes).num_shards == 5

@@ -12,7 +12,7 @@ import functools
 import os
 import re
 import struct
-from typing import Any
+from typing import Any, ClassVar
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -42,6 +42,8 @@ class BeamRunner:
   Args:
     arguments: Beam's own pipeline options; without --runner the pipeline runs in this process.
   """
+
+  sorts_on_disk: ClassVar[bool] = False
 
   def __init__(self, arguments: Sequence[str] = ()):
     self._arguments = list(arguments)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 import contextlib
 import os
+from typing import ClassVar, Protocol
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -13,12 +14,18 @@ from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions, detect_format
 from tfrecords_tools.pretraining import job as jobs
 from tfrecords_tools.pretraining.blocks import BlockResult
+from tfrecords_tools.pretraining.estimate import check_room, estimate
 from tfrecords_tools.pretraining.job import Job
 from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
 from tfrecords_tools.pretraining.statistics import baseline
 
-Runner = Callable[[Job], tuple[BlockResult, list[RecordFile]]]
-"""Makes all instances and writes the final files into `job.stage_dir`; these are named in their order."""
+
+class Runner(Protocol):
+  """Makes all instances and writes the final files into `job.stage_dir`; these are named in their order."""
+
+  sorts_on_disk: ClassVar[bool]  # Whether all records are in `job.work_dir` too, until they are sorted.
+
+  def __call__(self, job: Job) -> tuple[BlockResult, list[RecordFile]]: ...
 
 
 def create_records(
@@ -40,14 +47,14 @@ def create_records(
     tokenizer, settings, options: what decides the bytes.
     runner: what does the work; the bytes do not depend on it.
     work_dir: where a folder for unfinished work is made, and removed at the end; default `output_dir`.
-    notice: told how the first file is read, or that there is nothing to do.
+    notice: told how the first file is read and what the work will take, or that there is nothing to do.
 
   Returns:
     The manifest, saved in `output_dir` as the last step.
 
   Raises:
-    UserError: nothing to make records of, a directory made with other settings or held by another process, input that
-      changes while it is read.
+    UserError: nothing to make records of, no room for them, a directory made with other settings or held by another
+      process, input that changes while it is read.
   """
   job = jobs.make_job(
     paths, output_dir, work_dir or output_dir, tokenizer=tokenizer, settings=settings, options=options
@@ -59,6 +66,10 @@ def create_records(
     return finished
   if options.input_format == "auto":
     notice(f"--input_format=auto: {paths[0]} is read as {detect_format(paths[0], options)}")
+  work = estimate(job)
+  if work is not None:
+    notice(str(work))
+    check_room(job, work.record_bytes, sorts_on_disk=runner.sorts_on_disk)
   jobs.prepare_work(job)
   with contextlib.ExitStack() as stack:
     locks = list(map(DirectoryLock, dict.fromkeys((job.stage_dir, job.work_dir))))

@@ -11,18 +11,17 @@ import multiprocessing
 import os
 import signal
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 from albert_tf import files, progress
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.blocks import Block, BlockMaker, BlockResult, read_blocks
 from tfrecords_tools.pretraining.job import Job, read_description, write_shard
-from tfrecords_tools.pretraining.settings import SPLITS
+from tfrecords_tools.pretraining.settings import PASSES_OF_READING, SPLITS
 from tfrecords_tools.pretraining.sorted_runs import KEY_SPACE, Run, RunWriter, read_sorted
 
 _WORTH_PROCESSES = 32 << 20  # Bytes of text times passes; for fewer, their start takes longer than they save.
-_PASSES_OF_READING = 2  # So many passes cost as much as reading and tokenizing.
 _LARGEST_TASK = 1.2  # Times a worker's equal share; a larger file is split.
 _POLL_SECONDS = 0.5
 _IN_FLIGHT = 2  # Tasks a worker that are read ahead: bounds memory.
@@ -30,7 +29,7 @@ _IN_FLIGHT = 2  # Tasks a worker that are read ahead: bounds memory.
 
 def is_worth_processes(job: Job) -> bool:
   """Whether several processes end sooner than this one alone."""
-  work = sum(job.text_sizes) * (_PASSES_OF_READING + job.settings.dupe_factor)
+  work = sum(job.text_sizes) * (PASSES_OF_READING + job.settings.dupe_factor)
   tasks = sum(max(1, size // job.block_bytes) for size in job.text_sizes)  # The most that can run together.
   return work >= _WORTH_PROCESSES and tasks > 1
 
@@ -44,6 +43,7 @@ class LocalRunner:
   """
 
   num_workers: int = 1
+  sorts_on_disk: ClassVar[bool] = True
 
   def __call__(self, job: Job) -> tuple[BlockResult, list[RecordFile]]:
     with contextlib.closing(_Workers(job, self.num_workers)) as workers:

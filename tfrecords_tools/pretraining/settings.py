@@ -15,6 +15,7 @@ _MOST_SHARDS = 99_999  # Five digits in a name.
 _SHARD_BYTES = 192e6  # Size of a file, where the corpus decides their number.
 # About the bytes of records that a byte of text gives in one pass; only the number of files depends on it.
 RECORD_BYTES_PER_TEXT_BYTE = 1.3
+PASSES_OF_READING = 2  # So many passes cost as much as reading and tokenizing.
 
 
 class RecordSettings(Settings):
@@ -24,7 +25,11 @@ class RecordSettings(Settings):
   max_predictions_per_seq: int = setting(20, "Largest number of masked tokens in a sequence.")
   masked_lm_prob: float = setting(0.15, "Share of the tokens that are masked; 0: none.", minimum=0, maximum=1)
   dupe_factor: int = setting(
-    40, "Number of passes over the text; each divides and masks it differently.", minimum=1, maximum=2**31 - 1
+    1,
+    "Number of passes over the text; each divides and masks it differently, and takes its own disk. With 1, train with "
+    "--masking=fresh. The original release: 40.",
+    minimum=1,
+    maximum=2**31 - 1,
   )
   short_seq_prob: float = setting(
     0.1, "Share of instances with a random shorter length.", minimum=0, maximum=1
