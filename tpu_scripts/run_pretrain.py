@@ -29,9 +29,15 @@ class Command(Settings):
   """The records, and other flags that are not settings of a run."""
 
   input_file: str = setting("", "Training TFRecords: glob patterns with commas, quoted.")
-  eval_input_file: str = setting("", "Evaluation TFRecords, of documents that are not used for training.")
-  spm_model_file: str = setting("", "Vocabulary to copy to the run. Default: the one in the records' folder.")
-  max_seq_length: int | None = setting(None, "Tokens of a row. Default: the records', else 512.", minimum=1)
+  eval_input_file: str = setting(
+    "", "Evaluation TFRecords, of documents that are not used for training."
+  )
+  spm_model_file: str = setting(
+    "", "Vocabulary to copy to the run. Default: the one in the records' folder."
+  )
+  max_seq_length: int | None = setting(
+    None, "Tokens of a row. Default: the records', else 512.", minimum=1
+  )
   max_predictions_per_seq: int | None = setting(
     None, "Most masked tokens of a row. Default: the records', else 20.", minimum=1
   )
@@ -39,7 +45,10 @@ class Command(Settings):
     "stored", "Masks for training: stored ones of the records, or fresh ones in every epoch."
   )
   masked_lm_prob: float | None = setting(
-    None, "Share of the tokens that fresh masks cover. Default: as in the records.", above=0.0, below=1.0
+    None,
+    "Share of the tokens that fresh masks cover. Default: as in the records.",
+    above=0.0,
+    below=1.0,
   )
   sentence_loss: Literal["auto", "on", "off"] = setting(
     "auto", "Train on the sentence labels of the records. auto: if they are of sop or nsp."
@@ -47,7 +56,9 @@ class Command(Settings):
   scale_learning_rate: Literal["none", "sqrt", "linear"] = setting(
     "none", "Scale the learning rate by train_batch_size / 4096."
   )
-  dry_run: bool = setting(False, "Check everything with one update and one evaluation batch; write no run.")
+  dry_run: bool = setting(
+    False, "Check everything with one update and one evaluation batch; write no run."
+  )
   doctor: bool = setting(False, "Only check packages, TPU and --output_dir, and print what to do.")
 
 
@@ -66,66 +77,76 @@ def read_settings(command: Command, distribution: DistributionConfig) -> Pretrai
   """The settings of the run that the flags and the records say."""
   from albert_tf.training.record_source import describe_records
 
-  inputs = files.expand_globs(command.input_file, what="--input_file")
-  held_out = (
-    files.expand_globs(command.eval_input_file, what="--eval_input_file") if command.eval_input_file else []
-  )
+  input_files = files.expand_globs(command.input_file, what="--input_file")
+  eval_input_files = []
+  if command.eval_input_file:
+    eval_input_files = files.expand_globs(command.eval_input_file, what="--eval_input_file")
   records = describe_records(
-    inputs,
-    held_out,
+    input_files,
+    eval_input_files,
     spm_model_file=command.spm_model_file,
     max_seq_length=command.max_seq_length,
     max_predictions_per_seq=command.max_predictions_per_seq,
   )
   model = commands.from_flags(ModelChoice).config(records.vocab_size)
   records.check_vocab_size(model.vocab_size)
-  if command.masked_lm_prob is not None and command.masking == "stored":
+
+  masking = None
+  if command.masking == "fresh":
+    masking = records.masking(command.masked_lm_prob)
+  elif command.masked_lm_prob is not None:
     raise UserError(
       "--masked_lm_prob needs fresh masks. Received: it with --masking=stored. Add --masking=fresh."
     )
-  step = commands.from_flags(StepConfig, sentence_task=records.trained_sentence_task(command.sentence_loss))
+
+  sentence_task = records.trained_sentence_task(command.sentence_loss)
+  step = commands.from_flags(StepConfig, sentence_task=sentence_task)
   learning_rate = scale_learning_rate(
     flags.FLAGS.learning_rate, step.global_batch_size, rule=command.scale_learning_rate
   )
   return commands.from_flags(
     PretrainingSettings,
-    input_files=tuple(inputs),
-    eval_input_files=tuple(held_out),
+    input_files=tuple(input_files),
+    eval_input_files=tuple(eval_input_files),
     model=model,
     optimizer=commands.from_flags(OptimizerConfig, learning_rate=learning_rate),
     step=step,
     distribution=distribution,
     max_seq_length=records.max_seq_length,
     max_predictions_per_seq=records.max_predictions_per_seq,
-    masking=records.masking(command.masked_lm_prob) if command.masking == "fresh" else None,
+    masking=masking,
     tokenizer_path=records.tokenizer_path,
   )
 
 
 def _machine(settings: PretrainingSettings) -> "Machine":
+  """What the reports of speed need: the model's FLOPs, and the devices' peak where it is known."""
   from albert_tf.planning.chips import accelerator_peak_flops
   from albert_tf.planning.flops import TRAINING, forward_flops_per_example
   from albert_tf.training.reporting.reporter import Machine
 
-  flops = TRAINING * statistics.fmean(
+  # Each update runs one of the depths, so an example costs their mean.
+  depths = settings.step.train_depths or (settings.model.num_hidden_layers,)
+  forward_flops = statistics.fmean(
     forward_flops_per_example(
       settings.model.at_depth(depth),
       max_seq_length=settings.max_seq_length,
       max_predictions_per_seq=settings.train_predictions,
       sentence_loss=bool(settings.step.sentence_task),
     )
-    for depth in settings.step.train_depths or (None,)
+    for depth in depths
   )
+  peak_flops = 0.0
   # Google Cloud names the slice in this variable (GKE does by itself).
-  accelerator = os.environ.get("TPU_ACCELERATOR_TYPE", "") if settings.distribution.tpu else ""
-  return Machine(
-    model_flops_per_example=flops,
-    peak_flops=accelerator_peak_flops(accelerator) if accelerator else 0.0,
-  )
+  accelerator = os.environ.get("TPU_ACCELERATOR_TYPE")
+  if accelerator and settings.distribution.tpu:
+    peak_flops = accelerator_peak_flops(accelerator)
+  return Machine(model_flops_per_example=TRAINING * forward_flops, peak_flops=peak_flops)
 
 
 def main() -> int:
-  command, distribution = commands.from_flags(Command), commands.from_flags(DistributionConfig)
+  command = commands.from_flags(Command)
+  distribution = commands.from_flags(DistributionConfig)
   output_dir = flags.FLAGS.output_dir
   if command.doctor:
     return doctor.report(tpu=distribution.tpu, output_dir=output_dir or "")

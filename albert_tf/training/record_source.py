@@ -14,6 +14,11 @@ from albert_tf.records.ngrams import ngram_probabilities
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 from albert_tf.tokenization.config import find_vocabulary
 
+# Of records without a manifest: the defaults of the original release.
+_MASKED_LM_PROB = 0.15
+_MAX_SEQ_LENGTH = 512
+_MAX_PREDICTIONS_PER_SEQ = 20
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordsSource:
@@ -38,43 +43,56 @@ class RecordsSource:
     """The sentence task of a run: "auto": the records' task; "off": none; "on": any labels."""
     if sentence_loss == "off":
       return ""
-    return self.sentence_task or ("sentence_order" if sentence_loss == "on" else "")
+    if sentence_loss == "on" and not self.sentence_task:
+      return "sentence_order"
+    return self.sentence_task
 
   def masking(self, masked_lm_prob: float | None) -> MaskingConfig:
     """Fresh masks by the rules of the stored masks; another share changes the number of predictions, too."""
-    stored = {settings.get("masked_lm_prob", 0.15) for settings in self.settings.values()} or {0.15}
-    if masked_lm_prob is None or stored == {masked_lm_prob}:
-      share, predictions = self._setting("masked_lm_prob", 0.15), self.max_predictions_per_seq
-    else:
-      share, predictions = masked_lm_prob, max(1, round(masked_lm_prob * self.max_seq_length))
+    stored_shares = {_MASKED_LM_PROB}
+    if self.settings:
+      stored_shares = {of.get("masked_lm_prob", _MASKED_LM_PROB) for of in self.settings.values()}
+    share = masked_lm_prob
+    if share is None:
+      share = self._common_setting("masked_lm_prob", _MASKED_LM_PROB)
+    predictions = self.max_predictions_per_seq
+    if stored_shares != {share}:
+      predictions = max(1, round(share * self.max_seq_length))
     ngrams = ngram_probabilities(
-      self._setting("ngram", 3), self._setting("ngram_distribution", "inverse")
+      self._common_setting("ngram", 3), self._common_setting("ngram_distribution", "inverse")
     )
     return MaskingConfig(
       masked_lm_prob=share,
       max_predictions_per_seq=predictions,
       ngram_probabilities=tuple(ngrams.tolist()),
-      whole_word=self._setting("whole_word", "original"),
-      # Only if label 1 means the swapped order in all training records.
-      redraw_order={
-        (of.get("sentence_pair"), of.get("compatibility", "none")) for of in self.settings.values()
-      }
-      == {("sop", "none")},
+      whole_word=self._common_setting("whole_word", "original"),
+      redraw_order=self._labels_mean_swapped(),
       vocab_sha256=self.vocab_sha256,
     )
 
-  def _setting(self, name: str, default: Any) -> Any:
-    """A setting that must be the same for all training records."""
+  def _labels_mean_swapped(self) -> bool:
+    """Whether label 1 means two swapped segments in all training records; then the order is drawn again, too."""
+    if not self.settings:
+      return False
+    for settings in self.settings.values():
+      is_original = settings.get("compatibility", "none") != "none"  # Mixes in random documents.
+      if settings.get("sentence_pair") != "sop" or is_original:
+        return False
+    return True
+
+  def _common_setting(self, name: str, default: Any) -> Any:
+    """A setting that must be the same for all training records; the default without manifests."""
     values = {
       directory: settings.get(name, default) for directory, settings in self.settings.items()
     }
-    if len(set(values.values())) > 1:
+    different = set(values.values())
+    if len(different) > 1:
       received = ", ".join(f"{value} in {directory}" for directory, value in values.items())
       raise UserError(
         f"Fresh masks need records that were masked by one rule. Received: {name} {received}. Use records that "
         "were masked alike, or train on the stored masks with --masking=stored."
       )
-    return next(iter(values.values()), default)
+    return different.pop() if different else default
 
   def check_vocab_size(self, vocab_size: int) -> None:
     """Raises `UserError` for a model with another vocabulary size."""
@@ -106,17 +124,17 @@ def describe_records(
     spm_model_file, directory or ".", is_ours=bool(manifests)
   )
   vocab_sha256 = tokenizer.model_sha256 if tokenizer else ""
-  if not manifests:  # Records of the original release, with its default lengths.
+  if not manifests:  # Records of the original release.
     return RecordsSource(
       vocab_size=tokenizer.vocab_size if tokenizer else None,
-      max_seq_length=max_seq_length or 512,
-      max_predictions_per_seq=max_predictions_per_seq or 20,
+      max_seq_length=max_seq_length or _MAX_SEQ_LENGTH,
+      max_predictions_per_seq=max_predictions_per_seq or _MAX_PREDICTIONS_PER_SEQ,
       tokenizer_path=tokenizer_path,
       vocab_sha256=vocab_sha256,
       settings={},
     )
   _check_no_held_out(paths, manifests)
-  check_agreement({**manifests, **find_manifests(eval_paths)}, MODEL_FIELDS)
+  check_agreement(manifests | find_manifests(eval_paths), MODEL_FIELDS)
   manifest = manifests[directory]
   manifest.check(
     vocab_sha256=vocab_sha256 or None,
@@ -124,6 +142,9 @@ def describe_records(
     max_predictions_per_seq=max_predictions_per_seq,
     source=directory,
   )
+  settings = {}
+  for folder, of_folder in manifests.items():
+    settings[folder] = of_folder.settings | {"whole_word": of_folder.whole_word}
   return RecordsSource(
     vocab_size=manifest.vocab_size,
     max_seq_length=manifest.max_seq_length,
@@ -131,9 +152,7 @@ def describe_records(
     tokenizer_path=tokenizer_path,
     vocab_sha256=vocab_sha256,
     sentence_task=manifest.sentence_task,
-    settings={
-      where: {**each.settings, "whole_word": each.whole_word} for where, each in manifests.items()
-    },
+    settings=settings,
   )
 
 
@@ -155,13 +174,16 @@ def _tokenizer_of(named: str, folder: str, *, is_ours: bool) -> tuple[str, Token
 
   Next to records of other programs only `spm.model` counts: other files may belong to something else.
   """
-  there = (
-    bool(find_vocabulary(folder)) if is_ours else files.exists(os.path.join(folder, "spm.model"))
-  )
-  own = load_tokenizer(folder) if there else None
+  if is_ours:
+    is_there = bool(find_vocabulary(folder))
+  else:
+    is_there = files.exists(os.path.join(folder, "spm.model"))
+  of_records = load_tokenizer(folder) if is_there else None
   if not named:
-    return (folder, own) if own else ("", None)
+    return (folder if is_there else ""), of_records
+
   tokenizer = load_tokenizer(named)
-  if is_ours and own and own.model_sha256 == tokenizer.model_sha256:
-    return folder, own
+  is_same = of_records is not None and of_records.model_sha256 == tokenizer.model_sha256
+  if is_ours and is_same:
+    return folder, of_records
   return named, tokenizer
