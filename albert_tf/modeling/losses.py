@@ -21,13 +21,14 @@ class LossSums(NamedTuple):
     return cls(zero, zero, zero)
 
 
+NUM_SUMS = 6  # Of `PretrainingSums`, as a vector.
+
+
 class PretrainingSums(NamedTuple):
   """The sums of both pretraining losses; as one vector where devices exchange them."""
 
   masked_lm: LossSums
   sentence: LossSums
-
-  SIZE = 6  # Length of the vector.
 
   def pack(self) -> tf.Tensor:
     """All sums as one vector, float32 `[6]`."""
@@ -39,7 +40,9 @@ class PretrainingSums(NamedTuple):
     return cls(masked_lm=LossSums(*vector[:3]), sentence=LossSums(*vector[3:]))
 
 
-def cross_entropy_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None = None) -> LossSums:
+def cross_entropy_sums(
+  logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None = None
+) -> LossSums:
   r"""Sums of $w \cdot (-\log \mathrm{softmax}(\text{logits})[\text{label}])$, of right answers and of weights.
 
   Args:
@@ -54,7 +57,9 @@ def cross_entropy_sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor 
   # Rows as they come from the product: TPUs would copy `[B, P, V]`.
   logits = tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
   losses, correct = _cross_entropy(logits, tf.reshape(labels, [-1]))
-  weights = tf.ones_like(losses) if weights is None else tf.reshape(tf.cast(weights, tf.float32), [-1])
+  weights = (
+    tf.ones_like(losses) if weights is None else tf.reshape(tf.cast(weights, tf.float32), [-1])
+  )
   return LossSums(
     loss=tf.reduce_sum(weights * losses),
     correct=tf.reduce_sum(weights * correct),

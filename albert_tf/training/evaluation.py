@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf.checkpoints import Checkpoint, load_weights
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.modeling.layer_similarity import layer_similarity
-from albert_tf.modeling.losses import PretrainingSums, cross_entropy_sums, mean_metrics
+from albert_tf.modeling.losses import NUM_SUMS, PretrainingSums, cross_entropy_sums, mean_metrics
 from albert_tf.pipelines.batches import (
   EXAMPLE_WEIGHTS,
   evaluation_batches,
@@ -110,13 +110,13 @@ class Evaluator:
       `l2` and angle `degrees` of each.
     """
     metrics: dict[str, dict[str, Any]] = {}
-    zeros = tf.zeros([PretrainingSums.SIZE + self._num_layer_sums])
+    zeros = tf.zeros([NUM_SUMS + self._num_layer_sums])
     for name, held_out in self._sets.items():
       num_batches = tf.constant(num_steps or held_out.num_steps)
       with iterators_without_autotune():
         batches = iter(self._datasets[name])
       sums = self.run(batches, num_batches, zeros).numpy().astype(np.float64)
-      losses, layers = np.split(sums, [PretrainingSums.SIZE])
+      losses, layers = np.split(sums, [NUM_SUMS])
       metrics[name] = mean_metrics(PretrainingSums.unpack(losses), held_out.sentence_task)
       if self._with_layers:
         metrics[name]["layer_similarity"] = _layer_means(layers)

@@ -144,7 +144,7 @@ def describe_records(
   )
   settings = {}
   for folder, of_folder in manifests.items():
-    settings[folder] = of_folder.settings | {"whole_word": of_folder.whole_word}
+    settings[folder] = dict(of_folder.settings, whole_word=of_folder.whole_word)
   return RecordsSource(
     vocab_size=manifest.vocab_size,
     max_seq_length=manifest.max_seq_length,

@@ -9,7 +9,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from albert_tf.modeling import AlbertForPreTraining
-from albert_tf.modeling.losses import LossSums, PretrainingSums, cross_entropy_sums, mean_metrics
+from albert_tf.modeling.losses import (
+  NUM_SUMS,
+  LossSums,
+  PretrainingSums,
+  cross_entropy_sums,
+  mean_metrics,
+)
 from albert_tf.modeling.micro_batches import draw_depth, sum_over_micro_batches
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.lamb import clip_by_global_norm, rate_after_steps
@@ -130,7 +136,8 @@ class TrainStep:
       metrics = tf.where(_IS_LAST_VALUE, update, metrics + update)
       with tf.control_dependencies([metrics]):
         step_ended = tf.timestamp()
-    return StepMetrics(*tf.unstack(metrics), input_seconds=tf.cast(waited, tf.float32))
+    input_seconds = tf.cast(waited, tf.float32)
+    return StepMetrics._make(tf.unstack(metrics) + [input_seconds])
 
   def _of_first_replica(self, per_replica: Any) -> tf.Tensor:
     return self._strategy.experimental_local_results(per_replica)[0]
@@ -179,7 +186,7 @@ class TrainStep:
 
     zeros = _Gradients(
       of_variables=[tf.zeros(variable.shape) for variable in self._variables.values()],
-      sums=tf.zeros([PretrainingSums.SIZE]),
+      sums=tf.zeros([NUM_SUMS]),
     )
     summed = sum_over_micro_batches(
       lambda micro_batch, number: tf.nest.flatten(compute(micro_batch, number)),
