@@ -25,7 +25,9 @@ import uuid
 
 from albert_tf.errors import UserError
 
+Path = str | os.PathLike[str]
 _REMOTE = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)([^/]*)(.*)$", re.DOTALL)
+_COLLAPSED = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+:/")
 _UNFINISHED = re.compile(r"\.tmp-[0-9a-f]{8}$")
 _DEEPEST_JSON = 64  # Levels; Python's own recursion ends near 1,000.
 _TRANSFERS = 4  # Of one file until its size is right; TensorFlow's client repeats single requests by itself.
@@ -128,9 +130,17 @@ class _RemoteFile(io.RawIOBase):
       return int(self._file.tell())
 
 
-def is_remote(path: str) -> bool:
+def text_of(path: Path) -> str:
+  """A path as a string; raises `UserError` for a bucket as `pathlib.Path`, which makes gs:/b of gs://b."""
+  text = os.fspath(path)
+  if not isinstance(path, str) and _COLLAPSED.match(text):
+    raise UserError(f"The path of a bucket is a string. Received: {path!r}. Give it without pathlib.")
+  return text
+
+
+def is_remote(path: Path) -> bool:
   """Whether `path` names a file system that only `tf.io.gfile` can open."""
-  return bool(_REMOTE.match(path))
+  return bool(_REMOTE.match(text_of(path)))
 
 
 def is_unfinished(name: str) -> bool:
@@ -143,9 +153,9 @@ def unfinished(path: str) -> str:
   return f"{path}.tmp-{uuid.uuid4().hex[:8]}"
 
 
-def abspath(path: str) -> str:
+def abspath(path: Path) -> str:
   """`path` without "." and "..", from the root or, of a remote one, from its scheme and bucket."""
-  match = _REMOTE.match(path)
+  match = _REMOTE.match(text_of(path))
   if not match:
     return os.path.abspath(path)
   scheme, bucket, rest = match.groups()

@@ -1,16 +1,18 @@
 """Settings as dataclass fields with default, help and bounds.
 
 `Settings` checks the fields and turns them into JSON and back; `commands.define_flags` makes a command's flags from
-them. A leaf: it imports nothing of ours but `errors`, and no TensorFlow.
+them. A leaf: it imports nothing of ours but `errors` and `files`, and no TensorFlow.
 """
 
 from collections.abc import Mapping, Sequence
 import dataclasses
 import operator
+import os
 import types
 import typing
 from typing import Any, Self
 
+from albert_tf import files
 from albert_tf.errors import UserError
 
 
@@ -108,7 +110,9 @@ class Settings:
 
   def __post_init__(self) -> None:
     for field in fields_of(type(self)):
-      _check(field, getattr(self, field.name))
+      value = _settled(field.type, getattr(self, field.name))
+      object.__setattr__(self, field.name, value)  # The class is frozen.
+      _check(field, value)
 
   def to_dict(self) -> dict[str, Any]:
     """All fields as JSON types; `from_dict` is the inverse."""
@@ -142,12 +146,24 @@ def _parsed(kind: Any, value: Any, source: str) -> Any:
   return kind.from_dict(value, source=source) if is_settings and isinstance(value, Mapping) else value
 
 
+def _settled(kind: Any, value: Any) -> Any:
+  """A list as a tuple, a `pathlib.Path` as a string, an integer of NumPy as Python's."""
+  if typing.get_origin(kind) is tuple and isinstance(value, (tuple, list)):
+    item = typing.get_args(kind)[0]
+    return tuple(_settled(item, element) for element in value)
+  if kind is str and isinstance(value, os.PathLike):
+    return files.text_of(value)
+  if kind is int and hasattr(value, "__index__") and not isinstance(value, bool):
+    return operator.index(value)
+  return value
+
+
 def _is_of(kind: Any, value: Any) -> bool:
-  """Whether a value has a field's type; a list may stand for a tuple."""
+  """Whether a value has a field's type."""
   plain = typing.get_origin(kind) or kind
   if plain is tuple:
     item = typing.get_args(kind)[0]
-    return isinstance(value, (tuple, list)) and all(_is_of(item, each) for each in value)
+    return isinstance(value, tuple) and all(_is_of(item, element) for element in value)
   if isinstance(value, bool):
     return kind in (bool, Any)
   return kind is Any or isinstance(value, (int, float) if kind is float else plain)

@@ -70,7 +70,7 @@ def load_tokenizer(path: str, config: AlbertConfig, *, do_lower_case: bool | Non
   return tokenizer
 
 
-def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
+def read_checkpoint(path: files.Path, *, config_file: str = "") -> Checkpoint:
   """Reads a checkpoint of any known format.
 
   Args:
@@ -114,8 +114,9 @@ def read_checkpoint(path: str, *, config_file: str = "") -> Checkpoint:
   )
 
 
-def find_checkpoint(path: str) -> str:
+def find_checkpoint(path: files.Path) -> str:
   """Finds the weights file or bundle prefix: of a run the best or else the latest, of several runs the best one."""
+  path = files.text_of(path)
   if path.endswith(".safetensors") and files.exists(path):
     return path
   prefix = bundle.strip_suffix(path)

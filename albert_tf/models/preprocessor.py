@@ -103,7 +103,7 @@ class AlbertPreprocessor(keras.layers.Layer):
     self.build((None,))
 
   @classmethod
-  def from_pretrained(cls, path: str, **options: Any) -> "AlbertPreprocessor":
+  def from_pretrained(cls, path: files.Path, **options: Any) -> "AlbertPreprocessor":
     """Loads the tokenizer of a run directory, a released model, a Hugging Face folder or a SentencePiece file."""
     return cls(load_tokenizer(path), **options)
 

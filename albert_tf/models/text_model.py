@@ -47,7 +47,7 @@ class TextModel(ConfigModel):
   @classmethod
   def from_pretrained(
     cls,
-    path: str | Checkpoint,
+    path: files.Path | Checkpoint,
     *,
     max_length: int | None = None,
     config: AlbertConfig | None = None,
@@ -169,7 +169,7 @@ class TextModel(ConfigModel):
 
   def export(
     self,
-    filepath: str,
+    filepath: files.Path,
     format: str = "tf_saved_model",
     verbose: bool | None = None,
     input_signature: Any = None,
@@ -204,11 +204,11 @@ class TextModel(ConfigModel):
       raise UserError(f"`export` takes {', '.join(names)}. Received: {', '.join(unknown)}. Correct the name.")
     self._require_preprocessor()
     chosen = ExportSettings(**{"max_seq_length": self.preprocessor.max_length, **settings})
-    export_model(self.merged(), str(filepath), chosen)
+    export_model(self.merged(), files.text_of(filepath), chosen)
     if verbose:
       print(f"Exported {self.export_kind} to {filepath}")
 
-  def save_pretrained(self, directory: str) -> None:
+  def save_pretrained(self, directory: files.Path) -> None:
     """Writes a run directory that `from_pretrained` and all commands can read.
 
     It contains configuration, tokenizer, task and weights; LoRA variables are merged into the kernels.
@@ -216,7 +216,7 @@ class TextModel(ConfigModel):
     Raises:
       UserError: the directory is not empty.
     """
-    directory = str(directory)
+    directory = files.text_of(directory)
     files.check_new(directory)
     optimizer = getattr(self, "optimizer", None)
     step = int(raw_variable(optimizer.iterations).numpy()) if optimizer is not None else 0

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from albert_tf import files
 from albert_tf.tokenization.base import Tokenizer as Tokenizer
 from albert_tf.tokenization.config import TokenizerConfig as TokenizerConfig
 from albert_tf.tokenization.config import find_tokenizer
@@ -11,7 +12,7 @@ from albert_tf.tokenization.word_starts import WORD_RULES as WORD_RULES
 from albert_tf.tokenization.wordpiece import WordPieceTokenizer as WordPieceTokenizer
 
 
-def load_tokenizer(path: str, **choices: Any) -> Tokenizer:
+def load_tokenizer(path: files.Path, **choices: Any) -> Tokenizer:
   """Loads the tokenizer of a run, records, a released model or Hugging Face folder, or a vocabulary file.
 
   Args:

@@ -45,7 +45,7 @@ class Tokenizer:
     self.config = config
 
   @classmethod
-  def from_pretrained(cls, path: str, **overrides: Any) -> Self:
+  def from_pretrained(cls, path: files.Path, **overrides: Any) -> Self:
     """Loads the tokenizer of a run, a released model or a Hugging Face folder, or a vocabulary file.
 
     Args:
@@ -58,9 +58,9 @@ class Tokenizer:
     given = {name: value for name, value in overrides.items() if value is not None}
     return cls(files.read_bytes(file), dataclasses.replace(config, **given), source=file)
 
-  def save_pretrained(self, directory: str) -> None:
+  def save_pretrained(self, directory: files.Path) -> None:
     """Writes vocabulary and tokenizer.json, which `from_pretrained` reads."""
-    files.makedirs(directory)
+    files.makedirs(files.text_of(directory))
     with files.atomic_writer(os.path.join(directory, self.FILE)) as stream:
       stream.write(self.model_bytes)
     files.write_json(os.path.join(directory, config_lib.CONFIG_FILE), self.config.to_dict())

@@ -52,8 +52,9 @@ class WordPieceConfig(Settings):
     return None if self.keep_accents is None else not self.keep_accents
 
 
-def find_vocabulary(path: str) -> str:
+def find_vocabulary(path: files.Path) -> str:
   """The vocabulary file `path`, or that in the directory `path`, SentencePiece before WordPiece; "" for none."""
+  path = files.text_of(path)
   if files.exists(path) and not files.isdir(path):
     return path
   kinds = ((MODEL_FILE, HUGGING_FACE_MODEL, RELEASED_MODEL), (VOCABULARY_FILE, RELEASED_VOCABULARY))
@@ -63,7 +64,7 @@ def find_vocabulary(path: str) -> str:
   return next(filter(files.exists, candidates), "")
 
 
-def find_tokenizer(path: str) -> tuple[str, TokenizerConfig | WordPieceConfig]:
+def find_tokenizer(path: files.Path) -> tuple[str, TokenizerConfig | WordPieceConfig]:
   """Finds the vocabulary in a run, release or Hugging Face directory, with its settings.
 
   Args:

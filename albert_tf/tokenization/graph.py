@@ -5,7 +5,6 @@ TensorFlow Serving links. The graph contains Python's rules for characters as co
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-import copy
 import functools
 import itertools
 from typing import NamedTuple
@@ -225,6 +224,44 @@ def replace(numbers: tf.RaggedTensor, table: Table) -> tf.RaggedTensor:
 # SentencePiece.
 
 
+class _SentencePiece(tf.saved_model.experimental.TrackableResource):
+  """A SentencePiece model in TensorFlow's memory.
+
+  It has a name there, as `tf_text.SentencepieceTokenizer`'s has not: without one it belongs to the kernel that made
+  it, and `keras.utils.clear_session()` ends all kernels.
+
+  Args:
+    model: the content of the model's file.
+    shared_name: one name for one model.
+  """
+
+  def __init__(self, model: bytes, *, shared_name: str):
+    from tensorflow_text.python.ops import sentencepiece_tokenizer  # A second; most of it is for layers.
+
+    super().__init__()
+    self._ops = sentencepiece_tokenizer.gen_sentencepiece_tokenizer
+    self._model = model
+    self._shared_name = shared_name
+    _ = self.resource_handle  # Reading it makes the resource, outside of any graph.
+
+  def _create_resource(self) -> tf.Tensor:
+    return self._ops.sentencepiece_op(model=self._model, shared_name=self._shared_name)
+
+  def tokenize(self, texts: tf.Tensor, out_type: tf.DType) -> tf.RaggedTensor:
+    """Ids, or pieces as strings, of [B] strings: ragged [B, (length)]."""
+    values, splits = self._ops.sentencepiece_tokenize_op(
+      self.resource_handle,
+      texts,
+      nbest_size=0,  # No sampling.
+      alpha=1.0,
+      add_bos=False,
+      add_eos=False,
+      reverse=False,
+      out_type=out_type,
+    )
+    return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+
 class GraphTokenizer(GraphPacker):
   """`AlbertTokenizer` as a module that can be saved, with the same ids.
 
@@ -238,11 +275,9 @@ class GraphTokenizer(GraphPacker):
   """
 
   def __init__(self, tokenizer: AlbertTokenizer, name: str = "tokenizer"):
-    import tensorflow_text as tf_text  # Most of its import is for layers that nothing here uses.
-
     super().__init__(tokenizer, name)
     self._config = tokenizer.config
-    self._sentencepiece = tf_text.SentencepieceTokenizer(model=tokenizer.model_bytes, out_type=tf.int32)
+    self._sentencepiece = _SentencePiece(tokenizer.model_bytes, shared_name=tokenizer.model_sha256)
     self.digit_commas = make_table(tokenizer.digit_comma_ids)
     self._vocab_size = tokenizer.vocab_size
     # Row V + v: piece v where text touches the mask before it: "▁x" becomes "x" if that is a piece, "▁" nothing.
@@ -285,13 +320,11 @@ class GraphTokenizer(GraphPacker):
 
   def raw_ids(self, normalized: tf.Tensor) -> tf.RaggedTensor:
     """Ids of normalised texts, before the digit-comma rule."""
-    return self._sentencepiece.tokenize(normalized)
+    return self._sentencepiece.tokenize(normalized, tf.int32)
 
   def surfaces(self, normalized: tf.Tensor) -> tf.RaggedTensor:
     """The strings of `raw_ids`: pieces, and text that no piece covers, unchanged."""
-    as_strings = copy.copy(self._sentencepiece)  # The same model in the graph.
-    as_strings.out_type = tf.string
-    return as_strings.tokenize(normalized)
+    return self._sentencepiece.tokenize(normalized, tf.string)
 
 
 # WordPiece.

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from reference import tokenization as reference
 from serving.conftest import TASKS as SPECS
-from support import tiny_run
+from support import tiny_run, wordpiece
 import tensorflow as tf
 
-from albert_tf import AdamW, AlbertClassifier, AlbertEncoder, AlbertPreprocessor
+from albert_tf import AdamW, AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPreprocessor
+from albert_tf.checkpoints import ConvertOptions, convert
 from albert_tf.compat import KERAS_3
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
+from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.modeling import named_variables
 from albert_tf.models.exports import export_saved_model
 from albert_tf.models.pretrained import AlbertMaskedLM
@@ -426,3 +428,48 @@ def test_an_empty_word_keeps_its_place(run):
   assert positions[0] == 1
   assert positions[2] > 1
   assert positions[1] == positions[3] == 0
+
+
+def test_a_path_may_be_a_path_of_pathlib_and_a_tuple_a_list(run, tmp_path):
+  model = AlbertClassifier.from_pretrained(run, num_labels=2)
+  AlbertPreprocessor.from_pretrained(run).tokenizer.save_pretrained(tmp_path / "vocabulary")
+  assert AlbertConfig.from_json_file(run / "albert_config.json") == model.config
+  model.save_pretrained(tmp_path / "saved")
+  options = ConvertOptions(output_format="huggingface", spm_model_file=tmp_path / "vocabulary" / "spm.model")
+  convert(tmp_path / "saved", tmp_path / "theirs", options)
+  assert AlbertClassifier.from_pretrained(tmp_path / "theirs").task.num_labels == 2
+  model.export(tmp_path / "export", depths=[1, 2])
+  assert {"depth_1", "depth_2"} <= set(tf.saved_model.load(str(tmp_path / "export")).signatures)
+  assert FineTuneSettings(seeds=[1, np.int64(2)]).seeds == (1, 2)
+  with pytest.raises(UserError, match="without pathlib"):  # It would be a folder named "gs:".
+    model.save_pretrained(pathlib.Path("gs://bucket/saved"))
+
+
+def test_models_outlive_clear_session(run, tmp_path):
+  """As in a search, which clears the session between two trials; graphs made before and files go on."""
+  data = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1])).batch(3)
+
+  def trained():
+    model = AlbertClassifier.from_pretrained(str(run), num_labels=2)
+    model.compile(AdamW(0.01), loss=LOSS)
+    model.fit(data, verbose=0)
+    return model
+
+  first = trained()
+  want = first.predict(TEXTS, verbose=0)
+  pooled = tf.function(lambda text: first.encoder(first.preprocessor(text))["pooled_output"])
+  want_pooled = pooled(tf.constant(TEXTS))
+  of_words = AlbertPreprocessor.from_pretrained(wordpiece.write_vocabulary(tmp_path / "vocab.txt"))
+  want_ids = of_words(TEXTS)["input_ids"]
+
+  if KERAS_3:
+    keras.utils.clear_session()
+  else:
+    keras.backend.clear_session()
+  trained()
+  np.testing.assert_allclose(first.predict(TEXTS, verbose=0), want, atol=1e-6)
+  np.testing.assert_allclose(pooled(tf.constant(TEXTS)), want_pooled, atol=1e-6)
+  np.testing.assert_array_equal(of_words(TEXTS)["input_ids"], want_ids)
+  first.save(tmp_path / "m.keras")
+  again = keras.saving.load_model(tmp_path / "m.keras")
+  np.testing.assert_allclose(again.predict(TEXTS, verbose=0), want, atol=1e-6)
