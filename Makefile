@@ -28,10 +28,6 @@ LIMIT := $(shell command -v timeout > /dev/null && echo timeout --kill-after=30)
 
 export PYTHON
 export TF_CPP_MIN_LOG_LEVEL ?= 2
-# Without a TPU the stack `tpu` would ask Google's metadata server for minutes; its tests run on the CPU everywhere.
-ifeq ($(wildcard /dev/accel0 /dev/vfio/0),)
-export TPU_LOAD_LIBRARY ?= 0
-endif
 
 .PHONY: help demo lab lab-docs doctor test test-ci test-all test-interop fuzz lint types check format site pictures install clean clean-env
 
@@ -96,8 +92,9 @@ lab-docs:  ## Copy the tables and pictures of .lab into docs/paper_lab.
 	@for study in $(patsubst .lab/%/table.md,%,$(wildcard .lab/*/table.md)); do \
 	  cp .lab/$$study/table.md docs/paper_lab/$$study.md && cp .lab/$$study/$$study.png docs/paper_lab/; done
 
-doctor: install  ## Check this machine: packages, TPU; TPU=local and OUTPUT_DIR=gs://… check those too.
-	@$(BIN)/python tpu_scripts/run_pretrain.py --doctor --tpu="$(TPU)" --output_dir="$(OUTPUT_DIR)"
+doctor: install  ## Check this machine; TPU=local, or TPU=NAME with ZONE and PROJECT, and OUTPUT_DIR=gs://… check those too.
+	@$(BIN)/python tpu_scripts/run_pretrain.py --doctor --tpu="$(TPU)" --tpu_zone="$(ZONE)" --gcp_project="$(PROJECT)" \
+	  --output_dir="$(OUTPUT_DIR)"
 
 clean:  ## Remove caches and what the demo and builds wrote.
 	rm -rf .demo .lab .site .cache build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,25 +14,48 @@ from typing import NamedTuple
 
 from albert_tf import files, tpu_host
 from albert_tf.errors import UserError
+from albert_tf.training.settings import DistributionConfig
 
 _WITH_TPU = "tensorflow-tpu"
 _INSTALL = "make install STACK=tpu, then use .venv-tpu/bin/python"
-# From Keras' example for TPUs with tensorflow-tpu.
-_TF_XLA_FLAGS = (
-  "--tf_mlir_enable_mlir_bridge=true --tf_mlir_enable_convert_control_to_data_outputs_pass=true "
-  "--tf_mlir_enable_merge_control_flow_pass=true"
-)
 _IMPORT = """
+from albert_tf import tpu_host
+tpu_host.prepare_import("")
 import tensorflow as tf
 from tensorflow.python.framework import kernels
 word = "with" if kernels.get_registered_kernels_for_op("TPUExecute").kernel else "without"
 print(f"{tf.__version__}, {word} kernels for TPUs")
 """
 _START_TPU = """
+from albert_tf import tpu_host
+tpu_host.prepare_import("local")
 import tensorflow as tf
 tf.tpu.experimental.initialize_tpu_system(tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local"))
 print(len(tf.config.list_logical_devices("TPU")), "cores")
 """
+# As a run finds it; Google's API and the hosts answer. Arguments: --tpu, --tpu_zone, --gcp_project.
+_FIND_TPU = """
+import sys
+from albert_tf.startup import load_tensorflow
+load_tensorflow(sys.argv[1])
+from albert_tf.training import distribution, failures, settings
+tpu, zone, project = sys.argv[1:]
+config = settings.DistributionConfig(tpu=tpu, tpu_zone=zone, gcp_project=project)
+try:
+  _, hosts = distribution.find_tpu(config)
+except Exception as error:
+  sys.exit(failures.telling_line(str(error)) or type(error).__name__)
+print("answers at", ", ".join(hosts))
+"""
+# What to do, by words of the answer; the first that fits.
+_REMEDIES = {
+  "HttpError 403": "this account may not see the TPU: grant it the role roles/tpu.viewer in the project",
+  "HttpError 404": "there is no such TPU in this zone: `gcloud compute tpus tpu-vm list --zone=ZONE --project=PROJECT`",
+  "Default Credentials": "run `gcloud auth application-default login`",
+  "CREATING": "wait until `gcloud compute tpus tpu-vm describe` says READY",
+  "not yet ready": "delete it and create it again (docs/tpu.md, step 7)",
+  "host ": "start the TensorFlow server of that host, and open its port to this machine",
+}
 # What TensorFlow's client imports to find a TPU by its name: module → package.
 _TPU_CLIENT = {"googleapiclient.discovery": "google-api-python-client", "oauth2client.client": "oauth2client"}
 
@@ -52,18 +75,19 @@ def _version(package: str) -> str:
   return ""
 
 
-def _in_child(name: str, code: str, *, advice: str, **environment: str) -> Check:
+def _in_child(name: str, code: str, *arguments: str, advice: str) -> Check:
   """Runs Python code in a child process; the result is its last line, or the reason of its failure."""
   child = subprocess.run(
-    [sys.executable, "-c", code],
+    [sys.executable, "-c", code, *arguments],
     capture_output=True,
     text=True,
     errors="replace",
-    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **environment},
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
   )
-  last = ((child.stderr if child.returncode else child.stdout).strip().splitlines() or [""])[-1]
+  output = child.stderr if child.returncode else child.stdout
+  last = (output.strip().splitlines() or [""])[-1]
   if child.returncode:
-    return Check(name, f"ended with status {child.returncode}: {last[:240]}", advice)
+    return Check(name, f"ended with status {child.returncode}: {last[:400]}", advice)
   return Check(name, last)
 
 
@@ -74,60 +98,80 @@ def _packages(tpu: str) -> Iterator[Check]:
     advice = f"both are installed into one folder: rm -rf {sys.prefix}, then {_INSTALL}"
   yield Check("TensorFlow wheel", ", ".join(f"{name} {_version(name)}" for name in wheels) or "none", advice)
   advice = "make a new environment (make clean-env install)"
-  starts = _in_child("TensorFlow starts", _IMPORT, advice=advice, TPU_LOAD_LIBRARY="0")
+  starts = _in_child("TensorFlow starts", _IMPORT, advice=advice)
   if tpu and "without kernels" in starts.found:
     starts = starts._replace(advice=f"--tpu needs them: {_INSTALL}")
   yield starts
-  for module, package in _TPU_CLIENT.items() if tpu not in ("", "local") and "://" not in tpu else ():
-    advice = f"--tpu=NAME needs it: {sys.executable} -m pip install {package}"
-    yield _in_child(module, f"import {module}; print('imported')", advice=advice)
 
 
 def _own_tpu() -> Iterator[Check]:
   try:
     tpu_host.check_chips()
-    yield Check("TPU chips", ", ".join(tpu_host.chips()))
   except UserError as error:
     yield Check("TPU chips", "not available", str(error))
-  if _version(_WITH_TPU) and _version("libtpu"):
-    # Set before Python starts; without them tensorflow-tpu does not take this machine's chips.
-    library = metadata.distribution("libtpu").locate_file("libtpu/libtpu.so")
-    wanted = {
-      "PJRT_DEVICE": "TPU",
-      "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true",
-      "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": str(library),
-      "TF_XLA_FLAGS": _TF_XLA_FLAGS,
-    }
-    lines = [f"export {name}={value!r}" for name, value in wanted.items() if os.environ.get(name) != value]
-    yield Check("environment", "to be set" if lines else "as tensorflow-tpu needs it", "\n".join(lines))
-  if tpu_host.chips():
-    yield _in_child("TPU starts", _START_TPU, advice="see docs/tpu.md")
+    return
+  yield Check("TPU chips", ", ".join(tpu_host.chips()))
+  yield _in_child("TPU starts", _START_TPU, advice="see docs/tpu.md")
+
+
+def remedy(answer: str) -> str:
+  """What to do about the answer that a run gets instead of a TPU."""
+  for words, advice in _REMEDIES.items():
+    if words in answer:
+      return advice
+  return "check --tpu, and give its --tpu_zone and --gcp_project"
+
+
+def _tpu_elsewhere(distribution: DistributionConfig) -> Iterator[Check]:
+  if "://" not in distribution.tpu:
+    for module, package in _TPU_CLIENT.items():
+      advice = f"--tpu=NAME needs it: {sys.executable} -m pip install {package}"
+      client = _in_child(module, f"import {module}; print('imported')", advice=advice)
+      yield client
+      if client.advice:  # Without it nobody can be asked.
+        return
+  where = (distribution.tpu, distribution.tpu_zone, distribution.gcp_project)
+  answer = _in_child(f"TPU {distribution.tpu}", _FIND_TPU, *where, advice="see docs/tpu.md")
+  if answer.advice:
+    answer = answer._replace(advice=remedy(answer.found))
+  yield answer
 
 
 def check_directory(path: str) -> Check:
   """Checks whether a run directory can be written."""
+  advice = (
+    "choose a directory to which you may write, or a bucket to which this account may write, as gs://BUCKET/…"
+  )
   name = os.path.join(path, f".doctor-{os.getpid()}")
-  os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
   try:
     files.makedirs(path)
     files.write_text(name, "albert_tf doctor")
-    assert files.read_bytes(name) == b"albert_tf doctor"
+    stored = files.read_bytes(name)
     files.remove(name)
   except (OSError, UserError) as error:
-    advice = "choose a directory to which you may write, or a bucket to which this account may write, as gs://BUCKET/…"
     return Check("output_dir", f"{path}: {error}", advice)
+  if stored != b"albert_tf doctor":
+    return Check("output_dir", f"{path}: what is read back differs from what was written", advice)
   return Check("output_dir", f"{path}: written, read back, removed")
 
 
-def report(*, tpu: str, output_dir: str) -> int:
+def _checks(distribution: DistributionConfig, output_dir: str) -> Iterator[Check]:
+  yield from _packages(distribution.tpu)
+  if distribution.tpu == "local":
+    yield from _own_tpu()
+  elif distribution.tpu:
+    yield from _tpu_elsewhere(distribution)
+  if output_dir:
+    yield check_directory(output_dir)
+
+
+def report(distribution: DistributionConfig, *, output_dir: str) -> int:
   """Prints a line for each check, and advice below a failed one; returns the exit status, 0 if none failed."""
   failed = 0
-  directory = [check_directory(output_dir)] if output_dir else []
-  for checks in (_packages(tpu), _own_tpu() if tpu == "local" else (), directory):
-    for check in checks:
-      failed += bool(check.advice)
-      print(f"{'NO' if check.advice else 'ok'}  {check.name}: {check.found}", flush=True)
-      for line in check.advice.splitlines():
-        print(f"      {line}", flush=True)
+  for check in _checks(distribution, output_dir):
+    failed += bool(check.advice)
+    print(f"{'NO' if check.advice else 'ok'}  {check.name}: {check.found}", flush=True)
+    for line in check.advice.splitlines():
+      print(f"      {line}", flush=True)
   print(f"{failed} to fix." if failed else "All fit.")
   return int(failed > 0)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import errno
 import glob as glob_lib
+import importlib
 import io
 import json
 import os
@@ -19,10 +20,12 @@ import posixpath
 import re
 import shutil
 import stat
+import sys
 import tempfile
 from typing import IO, Any, NamedTuple
 import uuid
 
+from albert_tf import tpu_host
 from albert_tf.errors import UserError
 
 Path = str | os.PathLike[str]
@@ -47,17 +50,21 @@ class StoreError(OSError, UserError):
     return f"Files must be accessible. Received: {self.filename}: {self.strerror}."
 
 
-def _gfile() -> Any:
-  import tensorflow as tf  # 3-4 s, and only remote paths need it.
+def _tensorflow() -> Any:
+  """TensorFlow, imported when a remote path first needs it (3-4 s), unless a command has done so."""
+  if "tensorflow" not in sys.modules:
+    tpu_host.prepare_import("")
+  return importlib.import_module("tensorflow")
 
-  return tf.io.gfile
+
+def _gfile() -> Any:
+  return _tensorflow().io.gfile
 
 
 @contextlib.contextmanager
 def _os_errors(path: str, *, whole_bucket: bool = False) -> Iterator[None]:
   """Turns TensorFlow's errors about `path` into `OSError`; with `whole_bucket` a missing bucket is a `StoreError`."""
-  import tensorflow as tf
-
+  tf = _tensorflow()
   try:
     yield
   except tf.errors.OpError as error:

@@ -4,9 +4,20 @@ A leaf, without TensorFlow.
 """
 
 import glob
+from importlib import metadata
 import os
 
 from albert_tf.errors import UserError
+
+# What tensorflow-tpu needs besides its library, from Keras' example for it.
+_VARIABLES_OF_CHIPS = {
+  "PJRT_DEVICE": "TPU",
+  "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true",
+  "TF_XLA_FLAGS": (
+    "--tf_mlir_enable_mlir_bridge=true --tf_mlir_enable_convert_control_to_data_outputs_pass=true "
+    "--tf_mlir_enable_merge_control_flow_pass=true"
+  ),
+}
 
 
 def chips(dev: str = "/dev") -> list[str]:
@@ -23,16 +34,35 @@ def unreachable(tpu: str, reason: str) -> UserError:
 
 
 def check_chips() -> None:
-  """Raises `UserError` if there are no chips or TensorFlow cannot see them; libtpu itself reports chips in use."""
+  """Raises `UserError` if this machine has no chips; libtpu itself reports chips in use."""
   if not chips():
     raise unreachable("local", "this machine has no TPU chip: no /dev/accel* and no /dev/vfio/*")
-  if os.environ.get("TPU_LOAD_LIBRARY") == "0":
-    raise unreachable("local", "TPU_LOAD_LIBRARY=0 hides this machine's TPU; unset it")
 
 
 def prepare_import(tpu: str) -> None:
-  """Prepares the import of TensorFlow; raises `UserError` if --tpu is this machine's TPU and not available."""
-  if tpu == "local" and chips():
-    check_chips()
-  else:  # Nothing here for libtpu to take: a TPU elsewhere is held by its own hosts, and may be this very machine's.
-    os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
+  """Sets the variables about TPUs for an import of TensorFlow by this process or its children.
+
+  Nothing else sets them. libtpu is loaded for --tpu=local alone: a TPU elsewhere is held by its own hosts, and may be
+  this very machine's. What the shell exports cannot decide it, because the two variables of the first case together
+  end a process with SIGABRT.
+  """
+  if tpu != "local" or not chips():
+    # Without chips libtpu would ask Google's metadata server for minutes.
+    os.environ["TPU_LOAD_LIBRARY"] = "0"
+    os.environ.pop("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", None)
+    return
+  os.environ.pop("TPU_LOAD_LIBRARY", None)
+  library = _library_of_wheel()
+  if library:
+    os.environ.setdefault("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", library)
+    for name, value in _VARIABLES_OF_CHIPS.items():
+      os.environ.setdefault(name, value)
+
+
+def _library_of_wheel() -> str:
+  """The libtpu that pip installed with tensorflow-tpu; empty for other TensorFlows, whose image has its own."""
+  try:
+    metadata.distribution("tensorflow-tpu")
+    return str(metadata.distribution("libtpu").locate_file("libtpu/libtpu.so"))
+  except metadata.PackageNotFoundError:
+    return ""

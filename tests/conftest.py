@@ -8,12 +8,13 @@ import sys
 import hypothesis  # noqa: F401  Before imports are frozen: its plugins look for who holds their generators.
 import pytest
 
+from albert_tf import tpu_host
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 if os.uname().machine == "x86_64":  # As `albert_tf/startup.py`, so that tests and commands compute the same.
   os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-# Without a TPU, importing tensorflow-tpu asks Google's metadata server for minutes.
-os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
+tpu_host.prepare_import("")  # Tests run on the CPU, also on a TPU VM.
 
 TESTS_DIR = pathlib.Path(__file__).parent
 # Files and folders that touch what differs between the stacks (`albert_tf/compat.py`). Their tests are marked `stack`:

@@ -126,6 +126,21 @@ def examples(repository_dir):
       yield [*flags, f"--gradient_accumulation_steps={steps}", f"--topology={topology}"], days
 
 
+def test_readme_and_guide_train_alike_on_the_machine_that_is_rented(repository_dir):
+  """In the micro-batches that the guide's table has for it."""
+  readme = (repository_dir / "README.md").read_text()
+  guide = (repository_dir / "docs" / "tpu.md").read_text()
+  machine = re.search(r"ACCELERATOR=(\S+)", guide)[1].replace("v5litepod", "v5e")
+  steps = re.search(rf"^\| {machine} \| \S+ \| (\d+) \|", guide, re.MULTILINE)[1]
+  expected = {"--flagfile=recipes/albert_base_v1.flags", f"--gradient_accumulation_steps={steps}"}
+  for text in (readme, guide):
+    commands = [command for command in _COMMAND.findall(text) if "--tpu=local" in command]
+    [command] = [command for command in commands if "--doctor" not in command]
+    assert set(re.findall(r"--(?:flagfile|gradient_accumulation_steps)=\S+", command)) == expected
+  assert f"this machine's TPU, a {machine}." in readme
+  assert f"On one VM, a {machine} " in guide
+
+
 def test_every_command_fits_the_machine_it_names(repository_dir):
   found, count = list(examples(repository_dir)), {True: 0, False: 0}
   planned = ["--estimate_only", "--num_train_steps=125000"]

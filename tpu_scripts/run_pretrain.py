@@ -149,7 +149,7 @@ def main() -> int:
   distribution = commands.from_flags(DistributionConfig)
   output_dir = flags.FLAGS.output_dir
   if command.doctor:
-    return doctor.report(tpu=distribution.tpu, output_dir=output_dir or "")
+    return doctor.report(distribution, output_dir=output_dir or "")
   if not command.input_file or not output_dir:
     raise UserError(
       "A run needs its records and its directory. Received: "

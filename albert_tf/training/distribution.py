@@ -1,6 +1,6 @@
 """Make the distribution strategy, and let the processes of a run decide together."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import os
 import pathlib
@@ -38,24 +38,38 @@ def probe_tpu(config: DistributionConfig) -> None:
       "and use that interpreter (on an image tpu-vm-tf-2.15.1 its own, see docs/tpu.md), or leave --tpu empty to "
       "use GPUs or the CPU."
     )
-  if config.tpu == "local" and not tpu_host.chips():
+  if config.tpu == "local":
     tpu_host.check_chips()
+
+
+def find_tpu(
+  config: DistributionConfig,
+) -> tuple[tf.distribute.cluster_resolver.TPUClusterResolver, Sequence[str]]:
+  """Asks Google's API for the TPU, and its hosts for a connection; the resolver raises many undocumented types.
+
+  Returns:
+    The resolver, and the addresses of hosts elsewhere; none for `local`.
+  """
+  resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+    tpu=config.tpu, zone=config.tpu_zone or None, project=config.gcp_project or None
+  )
+  if config.tpu == "local":
+    return resolver, ()
+  hosts = resolver.cluster_spec().as_dict().get("worker", ())
+  slice_hosts.check_hosts(hosts)
+  return resolver, hosts
 
 
 def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
   probe_tpu(config)
   try:
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-      tpu=config.tpu, zone=config.tpu_zone or None, project=config.gcp_project or None
-    )
-    if config.tpu != "local":
-      hosts = resolver.cluster_spec().as_dict().get("worker", ())
-      slice_hosts.check_hosts(hosts)
+    resolver, hosts = find_tpu(config)
+    if hosts:
       tf.config.experimental_connect_to_cluster(resolver)
       slice_hosts.watch_hosts(hosts)
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
-  except Exception as error:  # The resolver and the runtime raise many undocumented types.
+  except Exception as error:  # The runtime, too, raises many types.
     raise tpu_host.unreachable(
       config.tpu, telling_line(str(error)) or type(error).__name__
     ) from error

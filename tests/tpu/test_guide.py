@@ -12,7 +12,15 @@ import pytest
 from support.tpu import gcloud
 
 _PAGE = pathlib.Path(__file__).parents[2] / "docs/tpu.md"
-_NOTHING = {"services": [], "buckets": {}, "objects": [], "machines": {}, "queued": {}, "preempted": False}
+_NOTHING = {
+  "services": [],
+  "buckets": {},
+  "objects": [],
+  "machines": {},
+  "queued": {},
+  "preempted": False,
+  "refusals": 0,
+}
 _CODE = re.compile(r"^```bash\n(.*?)^```$|(?<!`)`(gcloud [^`\n]*\$[^`\n]*)`", re.DOTALL | re.MULTILINE)
 _SSH = "gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE"
 
@@ -33,7 +41,7 @@ def _script(page, *, queued):
     yield ")" if alone else ""
 
 
-def _follow(page, directory, *, queued=False):
+def _follow(page, directory, *, queued=False, refusals=0):
   """Runs the page's commands with stand-ins; returns the remaining resources and the finished process."""
   programs, state = directory / "bin", directory / "state.json"
   for path in (programs, directory / "records", directory / "vocabulary"):
@@ -43,10 +51,11 @@ def _follow(page, directory, *, queued=False):
   for name, line in {
     "gcloud": f'exec {sys.executable} -I -S {gcloud.__file__} "$@"',
     **dict.fromkeys(("python", "pip", "nproc"), "exit 0"),
+    "sleep": f"echo $1 >> {directory}/pauses",
   }.items():
     (programs / name).write_text(f"#!/bin/sh\n{line}\n")
     (programs / name).chmod(0o755)
-  state.write_text(json.dumps(_NOTHING))
+  state.write_text(json.dumps(_NOTHING | {"refusals": refusals}))
   environment = {"PATH": f"{programs}{os.pathsep}/usr/bin{os.pathsep}/bin", "GCLOUD_STATE": str(state)}
   done = subprocess.run(
     ["bash", "-euo", "pipefail", "-c", "\n".join(_script(page, queued=queued))],
@@ -64,6 +73,16 @@ def test_every_command_finds_what_it_names_and_nothing_is_left(tmp_path, queued)
   left, done = _follow(_PAGE.read_text(encoding="utf-8"), tmp_path, queued=queued)
   assert done.returncode == 0, done.stderr
   assert left == _NOTHING | {"services": left["services"], "preempted": True}
+
+
+@pytest.mark.parametrize(("refusals", "status"), [(5, 0), (1000, 1)])
+def test_the_loop_for_spot_machines_waits_for_capacity_and_ends_loudly(tmp_path, refusals, status):
+  left, done = _follow(_PAGE.read_text(encoding="utf-8"), tmp_path, refusals=refusals)
+  assert done.returncode == status
+  pauses = (tmp_path / "pauses").read_text().split()
+  assert len(pauses) == refusals - left["refusals"]  # One after each creation that failed.
+  assert min(map(int, pauses)) >= 60
+  assert ("no machine" in done.stderr) == bool(status)
 
 
 @pytest.mark.parametrize(

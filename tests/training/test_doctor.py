@@ -7,7 +7,7 @@ import re
 import pytest
 from support.commands.child_processes import run_command
 
-from albert_tf import compat
+from albert_tf import compat, doctor
 
 _doctor = functools.partial(run_command, "tpu_scripts/run_pretrain.py", "--doctor")
 
@@ -30,15 +30,18 @@ def test_this_environment_fits_its_own_stack(tmp_path):
 def test_a_tpu_on_a_machine_without_one(tmp_path):
   """Also with a file at the path of the run directory; each failed check has advice."""
   (tmp_path / "file").touch()
-  done = _doctor("--tpu=local", f"--output_dir={tmp_path / 'file'}", TPU_LOAD_LIBRARY="0")
+  done = _doctor("--tpu=local", f"--output_dir={tmp_path / 'file'}")
   assert done.returncode == 1, done.stderr
   assert re.search(r"^NO  TPU chips: .*\n.*this machine has no TPU chip", done.stdout, re.MULTILINE)
   assert re.search(r"^NO  output_dir: .*file.*\n      choose a directory", done.stdout, re.MULTILINE)
-  if compat.STACK == "tpu":
-    for line in ("export PJRT_DEVICE='TPU'", "export TF_PLUGGABLE_DEVICE_LIBRARY_PATH='/"):
-      assert f"\n      {line}" in done.stdout
-  else:
+  if not compat.TPU_KERNELS:
     assert "\n      --tpu needs them: make install STACK=tpu" in done.stdout
+
+
+def test_a_directory_that_gives_back_other_bytes(monkeypatch, tmp_path):
+  monkeypatch.setattr(doctor.files, "read_bytes", lambda path: b"albert")
+  assert doctor.check_directory(str(tmp_path)).advice
+  assert list(tmp_path.iterdir()) == []
 
 
 def test_a_tensorflow_that_ends_the_process(tmp_path):

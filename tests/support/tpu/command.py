@@ -17,6 +17,8 @@ from typing import Any
 
 from support.commands.script_runs import SCRIPT_FOLDERS, run_once
 
+from albert_tf import tpu_host
+
 
 def run(script: str, runs: Sequence[dict[str, Any]]) -> None:
   """Runs `script` with the flags of each of `runs`; those without `--tpu` run on the host's CPU."""
@@ -40,6 +42,7 @@ def run(script: str, runs: Sequence[dict[str, Any]]) -> None:
 
 def host(addresses: str, index: int, cores: int) -> None:
   """Serves as one host of a slice until the process ends; prints a line when it listens."""
+  tpu_host.prepare_import("")
   import tensorflow as tf
 
   server = tf.distribute.Server(
@@ -56,7 +59,7 @@ def host(addresses: str, index: int, cores: int) -> None:
 if __name__ == "__main__":
   arguments = sys.argv[1:]
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-  os.environ.update(CUDA_VISIBLE_DEVICES="-1", TPU_LOAD_LIBRARY="0")
+  os.environ.update(CUDA_VISIBLE_DEVICES="-1")
   if arguments[0] == "host":
     host(arguments[1], int(arguments[2]), int(arguments[3]))
   else:

@@ -1,7 +1,8 @@
 """A stand-in of `gcloud` for docs/tpu.md, which keeps resources by name and zone, and refuses unknown ones.
 
-State is a JSON file, `$GCLOUD_STATE`. A machine is preempted while its first `ssh --command` trains; `tpu$` lines
-come as `ssh --on-tpu`, in which only the variables of the copied `tpu.env` have values.
+State is a JSON file, `$GCLOUD_STATE`. A machine is preempted while its first `ssh --command` trains; then so many
+`create --spot` as `refusals` says find no capacity. `tpu$` lines come as `ssh --on-tpu`, in which only the variables
+of the copied `tpu.env` have values.
 """
 
 import json
@@ -90,11 +91,14 @@ def tpu(state, kind, verb, words, flags):
   own = [key for key in state["machines" if kind == "tpu-vm" else "queued"] if key.startswith(f"{zone}/")]
   if verb == "list":
     print("\n".join(own))
-    return
+    return None
   name = words[-1].partition(":")[0]
   key = f"{zone}/{name}"
   if verb == "create":
     need(key not in own, "the name is taken")
+    if "spot" in flags and state["refusals"]:
+      state["refusals"] -= 1
+      return "no more capacity"
     if kind == "queued-resources":
       queued[key] = key = f"{zone}/{flags['node-id']}"
     need(
@@ -103,7 +107,7 @@ def tpu(state, kind, verb, words, flags):
     regions = {bucket["location"] for bucket in state["buckets"].values()}
     need(zone.rpartition("-")[0] in regions, "the bucket is in another region")
     machines[key] = {"state": "READY", "env": "", "cloned": False}
-    return
+    return None
   need(key in own, f"not found in {zone}")
   if verb == "delete":
     need(kind == "tpu-vm" or queued[key] not in machines, "its VM exists")

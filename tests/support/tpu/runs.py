@@ -56,7 +56,7 @@ def _python(module: str, *arguments: str, folder: pathlib.Path | None = None) ->
   paths = [str(_TESTS.parent), str(_TESTS)]
   return subprocess.Popen(
     ending_with_this([sys.executable, "-m", f"support.tpu.{module}", *arguments]),
-    env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TPU_LOAD_LIBRARY": "0"},
+    env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     cwd=folder,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
