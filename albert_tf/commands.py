@@ -66,6 +66,24 @@ def _value(field: settings.Field) -> Any:
     raise UserError(f"--{field.flag} takes numbers with commas. Received: {','.join(value)}.") from error
 
 
+def refuse_flags(mode: str, names: Iterable[str]) -> None:
+  """Raises `UserError` if a flag that a mode of a command does not read is not at its default.
+
+  Args:
+    mode: the flag that chose the mode, such as "--task_name=mrpc".
+    names: flags of other modes.
+  """
+  changed = [FLAGS[name] for name in names if FLAGS[name].value != FLAGS[name].default]
+  if changed:
+    words = ", ".join(f"--{flag.name}={flag.value}" for flag in changed)
+    raise UserError(f"{mode} does not use every flag. Received: {words} with it. Leave out one or the other.")
+
+
+def flag_names(*classes: type) -> list[str]:
+  """The flags of `Settings` classes."""
+  return [field.flag for cls in classes for field in settings.fields_of(cls) if field.flag]
+
+
 def run(main: Callable[..., int | None], *, takes_arguments: bool = False) -> None:
   """Parses flags, calls `main()`, with `takes_arguments` `main(other arguments)`, and exits with its status.
 

@@ -16,6 +16,7 @@ import importlib
 import io
 import json
 import os
+import pathlib
 import posixpath
 import re
 import shutil
@@ -167,6 +168,11 @@ def abspath(path: Path) -> str:
     return os.path.abspath(path)
   scheme, bucket, rest = match.groups()
   return scheme + bucket + posixpath.normpath("/" + rest.lstrip("/")).rstrip("/")
+
+
+def is_within(path: str, directory: str) -> bool:
+  """Whether a path is the directory or lies below it; `runs/mrpc_b` is not within `runs/mrpc`."""
+  return pathlib.PurePosixPath(abspath(path)).is_relative_to(abspath(directory))
 
 
 def open_binary(path: str) -> IO[bytes]:
@@ -444,8 +450,19 @@ def write_text(path: str, text: str) -> None:
 
 
 def write_json(path: str, values: Any) -> None:
-  """Writes a JSON object, atomically."""
-  write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+  """Writes a JSON object, atomically.
+
+  Raises:
+    UserError: a number in it is not finite, for which JSON has no form.
+  """
+  try:
+    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
+  except ValueError as error:
+    raise UserError(
+      f"Results are finite numbers. Received: NaN or infinity for {path} ({error}). The weights or "
+      "the data that gave them are damaged: check those first."
+    ) from error
+  write_text(path, text + "\n")
 
 
 @contextlib.contextmanager

@@ -43,6 +43,10 @@ def setting(
   return dataclasses.field(default=default, metadata=metadata)
 
 
+# TensorFlow computes with 32 bits: 1e39 would become infinite there.
+LARGEST_FLOAT = 3.4028234663852886e38
+LARGEST_INT = 2**31 - 1
+
 _BOUNDS = {
   "minimum": ("at least", operator.ge),
   "above": ("above", operator.gt),
@@ -73,6 +77,14 @@ class Field(typing.NamedTuple):
     """Whether a value is within the bounds."""
     given = ((compare, self.metadata.get(name)) for name, (_, compare) in _BOUNDS.items())
     return all(bound is None or compare(value, bound) for compare, bound in given)
+
+  def fits(self, value: Any) -> bool:
+    """Whether a number is finite and of 32 bits; a `maximum` of its own may give an integer more."""
+    if isinstance(value, float) or self.type is float:
+      return is_finite(value)
+    if isinstance(value, int) and self.metadata.get("maximum") is None:
+      return abs(value) <= LARGEST_INT
+    return True
 
 
 def fields_of(cls: type) -> list[Field]:
@@ -188,9 +200,16 @@ def _check(field: Field, value: Any) -> None:
     raise UserError(f"{name} must be of the type {kind}. Received: {value!r:.60}.")
   if field.choices is not None and value not in field.choices:
     raise UserError(f"{name} must be one of {', '.join(map(str, field.choices))}. Received: {value!r}.")
-  for item in value if isinstance(value, tuple) else (value,):
+  for item in value if isinstance(value, (tuple, list)) else (value,):
     if not field.holds(item):
       raise UserError(f"{name} must be {field.bounds}. Received: {item}.")
+    if not field.fits(item):
+      raise UserError(f"{name} must be a finite number of 32 bits. Received: {item!s:.60}. Give another one.")
+
+
+def is_finite(number: float) -> bool:
+  """Whether a number is finite, also in TensorFlow's 32 bits."""
+  return abs(number) <= LARGEST_FLOAT  # NaN is not.
 
 
 def differences(before: Any, now: Any, name: str = "") -> list[str]:

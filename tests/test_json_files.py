@@ -1,12 +1,14 @@
 """Damaged JSON files of every kind give one message with the file's name."""
 
 import json
+import math
 import pathlib
 import shutil
 
 import pytest
 from support.goldens import SPM_MODEL
 
+from albert_tf import files
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec, best_run
 from albert_tf.errors import UserError
@@ -88,3 +90,21 @@ def test_a_damaged_file(name: str, tmp_path: pathlib.Path) -> None:
 def test_a_damaged_lock_holds_nobody(text: bytes, tmp_path: pathlib.Path) -> None:
   (tmp_path / "lock.json").write_bytes(text)
   DirectoryLock(f"file://{tmp_path}").refuse_others()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_that_is_not_finite_is_not_written(tmp_path: pathlib.Path, value: float) -> None:
+  path = tmp_path / "results.json"
+  with pytest.raises(UserError) as caught:
+    files.write_json(str(path), {"history": {"3": {"loss": value}}})
+  assert str(path) in str(caught.value)
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_are_compared_by_component() -> None:
+  assert files.is_within("runs/mrpc/checkpoints/best", "runs/mrpc")
+  assert files.is_within("runs/mrpc/", "runs/./mrpc")
+  assert files.is_within("gs://bucket/run/seed_1", "gs://bucket/run/")
+  for path in ("runs/mrpc_b", "runs", "gs://bucket/run"):
+    assert not files.is_within(path, "runs/mrpc")
+  assert not files.is_within("gs://bucket/run_b", "gs://bucket/run")

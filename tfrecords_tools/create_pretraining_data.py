@@ -48,7 +48,9 @@ class Work(Settings):
 
   output_dir: str = setting(help="Directory for the records.")
   work_dir: str | None = setting(None, "Directory of temporary files. Default: a folder in --output_dir.")
-  num_workers: int = setting(1, "Number of processes; the records are the same for any number.", minimum=1)
+  num_workers: int = setting(
+    1, "Number of processes; the records are the same for any number.", minimum=1, maximum=1024
+  )
   runner: Literal["local", "beam"] = setting(
     "local", "local: processes of this machine. beam: Apache Beam; give its options at the end, after --."
   )

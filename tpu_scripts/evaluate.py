@@ -18,7 +18,7 @@ from albert_tf import commands, files
 from albert_tf.errors import UserError
 from albert_tf.settings import setting
 from albert_tf.startup import load_tensorflow
-from albert_tf.training.settings import DistributionConfig, OtherDepth
+from albert_tf.training.settings import MOST_EXAMPLES, DistributionConfig, OtherDepth
 
 
 class Command(OtherDepth):
@@ -33,7 +33,7 @@ class Command(OtherDepth):
     20, "Masked tokens of a row at most, if the records have no manifest.json.", minimum=1
   )
   output_dir: str = setting("", "Directory of eval.json. Default: the folder of the model's configuration.")
-  eval_batch_size: int = setting(64, "Examples of one evaluation batch.", minimum=1)
+  eval_batch_size: int = setting(64, "Examples of one evaluation batch.", minimum=1, maximum=MOST_EXAMPLES)
   max_eval_steps: int | None = setting(None, "Largest number of batches of a set. Default: all.", minimum=1)
   layer_similarity: bool = setting(
     False,

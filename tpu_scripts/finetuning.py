@@ -7,6 +7,7 @@ from typing import Any
 from absl import flags, logging
 
 from albert_tf import commands, files
+from albert_tf.configs.albert_config import MOST_POSITIONS
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec, best_run
 from albert_tf.errors import UserError
 from albert_tf.finetuning import data
@@ -47,15 +48,20 @@ class DataFiles(Settings):
     0.1, "Without --eval_file: share of the training examples to evaluate on.", above=0.0, below=1.0
   )
   max_seq_length: int | None = setting(
-    None, "Tokens of a row. Default: as in training, else the task's usual number.", minimum=5
+    None,
+    "Tokens of a row. Default: as in training, else the task's usual number.",
+    minimum=5,
+    maximum=MOST_POSITIONS,
   )
 
-  def read(self, reader: Callable[[str, str], Any]) -> dict[str, Any]:
-    """Split → what `reader(path, split)` gives, for the splits that the flags need.
+  def paths(self) -> dict[str, str]:
+    """Split → file, for the splits that the flags need.
 
     Raises:
       UserError: a file is not named.
     """
+    if self.eval_file:
+      commands.refuse_flags("--eval_file", ["eval_fraction"])
     named = {"train": self.train_file, "eval": self.eval_file, "test": self.test_file}
     needed = needed_splits()
     if "eval" in needed and not self.eval_file and self.train_file:
@@ -65,8 +71,16 @@ class DataFiles(Settings):
         raise UserError(
           f"--do_train, --do_eval and --do_predict need their data. Received: no --{split}_file. Name it."
         )
-    paths = {split: named[split] for split in needed}
-    return data.read_splits(paths, reader, eval_fraction=self.eval_fraction)
+    return {split: named[split] for split in needed}
+
+  def read(self, reader: Callable[[str, str], Any]) -> dict[str, Any]:
+    """Split → what `reader(path, split)` gives, for the splits that the flags need."""
+    return data.read_splits(self.paths(), reader, eval_fraction=self.eval_fraction)
+
+  @classmethod
+  def flag_names(cls) -> list[str]:
+    """The flags that a command with a data set of its own does not read: all but the length."""
+    return [name for name in commands.flag_names(cls) if name != "max_seq_length"]
 
 
 commands.define_flags(DistributionConfig)
@@ -134,11 +148,9 @@ def _combine(prepare: Callable[[Any], Any], names: Sequence[str]) -> None:
   from albert_tf.tokenization import load_tokenizer
   from albert_tf.training.run_directory import CONFIG_FILE
 
-  if FLAGS.do_train or FLAGS.init_checkpoint:
-    raise UserError(
-      "--ensemble_of combines stored answers of runs. Received: it with --do_train or --init_checkpoint. Leave them "
-      "and recipes out."
-    )
+  used = ("ensemble_of", "output_dir", "do_eval", "do_predict")
+  others = [name for name in commands.flag_names(RunOptions, FineTuneSettings) if name not in used]
+  commands.refuse_flags("--ensemble_of, which combines stored answers,", others)
   directories = ensemble.run_directories(names)
   first = directories[0]
   FLAGS["init_checkpoint"].value, FLAGS["do_eval"].value = first, True

@@ -41,6 +41,19 @@ commands.define_flags(finetuning.DataFiles)
 commands.define_flags(TableColumns, texts=("anchor", "positive"))
 
 
+def _refuse_unused(command: Command, *, is_scored: bool) -> None:
+  """Refuses the flags that the data do not use."""
+  if command.task_name == "custom":
+    commands.refuse_flags("--task_name=custom", ["data_dir"])
+  else:
+    of_tables = [*finetuning.DataFiles.flag_names(), *commands.flag_names(TableColumns)]
+    commands.refuse_flags("--task_name=sts-b", [*of_tables, "negative_column", "max_score"])
+  if is_scored:
+    commands.refuse_flags("Training from scores", ["temperature"])
+  else:
+    commands.refuse_flags("Training from pairs without scores", ["max_score"])
+
+
 def _prepare(start: Any) -> Any:
   from albert_tf.finetuning.tasks import glue, text
   from albert_tf.finetuning.tasks.sentence_vectors import SentenceTask
@@ -48,6 +61,7 @@ def _prepare(start: Any) -> Any:
   command, given = commands.from_flags(Command), commands.from_flags(finetuning.DataFiles)
   columns = commands.from_flags(TableColumns, negative=command.negative_column)
   trained, is_stsb = finetuning.trained_spec(), command.task_name == "sts-b"
+  _refuse_unused(command, is_scored=is_stsb or bool(columns.label))
   if len(columns.texts) != 2 or (columns.label and columns.negative) or columns.multi_label:
     raise UserError(
       "Two --text_columns are needed, with at most one of --label_column and --negative_column. Received: "
@@ -57,9 +71,12 @@ def _prepare(start: Any) -> Any:
     splits = glue.read_splits(glue.TASKS["sts-b"], command.data_dir)
   else:
     scored = bool(columns.label)
-    splits = given.read(
-      lambda path, split: text.table_examples(read_table(path), columns, labelled=scored and split != "test")
-    )
+
+    def read(path: str, split: str) -> Any:
+      labelled = scored and split != "test"
+      return text.table_examples(read_table(path), columns, labelled=labelled, numbers=True)
+
+    splits = given.read(read)
   fields = {n: getattr(command, n) for n in ("pooling", "normalize") if getattr(command, n) is not None}
   if trained:
     fields = {"pooling": trained.pooling, "normalize": trained.normalize, **fields}

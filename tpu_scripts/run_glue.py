@@ -51,12 +51,14 @@ def _prepare(start: Any) -> Any:
       f"Received: --task_name={name}, --data_dir={command.data_dir}."
     )
   if name != "custom":
+    not_read = [*finetuning.DataFiles.flag_names(), *commands.flag_names(TableColumns)]
+    commands.refuse_flags(f"--task_name={name}", [*not_read, "label_names", "regression"])
     return GlueTextTask(name, data_dir=command.data_dir, tokenizer=start.tokenizer, max_seq_length=length)
   trained, columns = finetuning.trained_spec(), commands.from_flags(TableColumns)
   if trained and trained.kind == "multi_label":
     columns = dataclasses.replace(columns, multi_label=True)
   return table_task(
-    {"train": given.train_file, "eval": given.eval_file, "test": given.test_file},
+    given.paths(),
     columns=columns,
     tokenizer=start.tokenizer,
     regression=command.regression or (trained is not None and trained.kind == "regression"),

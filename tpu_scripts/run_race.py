@@ -50,10 +50,13 @@ commands.define_flags(ChoiceColumns)
 def _read(command: Command, given: finetuning.DataFiles) -> dict[str, list[ChoiceExample]]:
   """The questions of each split that is needed."""
   if command.task_name == "custom":
+    commands.refuse_flags("--task_name=custom", ["data_dir", "high_only", "middle_only"])
     columns = commands.from_flags(ChoiceColumns)
     return given.read(
       lambda path, split: choice_examples(read_table(path), columns, labelled=split != "test")
     )
+  of_tables = [name for name in commands.flag_names(ChoiceColumns) if name != "choice_names"]
+  commands.refuse_flags("--task_name=race", [*finetuning.DataFiles.flag_names(), *of_tables])
   left_out = {"middle": command.high_only, "high": command.middle_only}
   levels = [level for level in LEVELS if not left_out[level]]
   if not (command.data_dir and levels):

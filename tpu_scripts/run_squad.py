@@ -29,6 +29,11 @@ def _prepare(start: Any) -> Any:
   version = FLAGS.version or (trained.squad_version if trained else None)
   if not version:
     raise UserError("SQuAD has two versions. Received: no --version. Use --version=1.1 or --version=2.0.")
+  if version == "1.1":
+    of_version_2 = ["null_score_diff_threshold", "start_n_top", "end_n_top"]
+    commands.refuse_flags("--version=1.1", of_version_2)
+  if FLAGS.selection_split == "predict":
+    commands.refuse_flags("--selection_split=predict", ["held_out_fraction"])
   needed = "train_file" if FLAGS.do_train else "predict_file"
   if not FLAGS[needed].value:
     raise UserError(

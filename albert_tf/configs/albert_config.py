@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import json
-import math
 from typing import Any, Literal
 
 from albert_tf import files
@@ -72,11 +71,9 @@ class AlbertConfig(Settings):
   max_position_embeddings: int = setting(512, "Longest sequence.", minimum=1, maximum=MOST_POSITIONS)
   type_vocab_size: int = setting(2, "Number of segments.", minimum=1, maximum=1024)
   initializer_range: float = setting(
-    0.02, "Standard deviation of the truncated normal of kernels and tables.", above=0.0, below=math.inf
+    0.02, "Standard deviation of the truncated normal of kernels and tables.", above=0.0
   )
-  layer_norm_eps: float = setting(
-    1e-12, "Epsilon inside the square root of every LayerNorm.", above=0.0, below=math.inf
-  )
+  layer_norm_eps: float = setting(1e-12, "Epsilon inside the square root of every LayerNorm.", above=0.0)
   sharing: Literal["all", "attention", "ffn", "none"] = setting(
     "all", "Which weights the layers share (ALBERT, section 4.5 and table 4)."
   )

@@ -58,8 +58,19 @@ def hold_out(
 def read_splits(
   paths: Mapping[str, str], read: Callable[[str, str], Sequence[_Example]], *, eval_fraction: float
 ) -> dict[str, Sequence[_Example]]:
-  """Reads each split with `read(path, split)`; without "eval", a part of "train" is held out."""
-  splits = {split: read(path, split) for split, path in paths.items() if path}
+  """Reads each split with `read(path, split)`; without "eval", a part of "train" is held out.
+
+  Raises:
+    UserError: a path is no file.
+  """
+  named = {split: path for split, path in paths.items() if path}
+  for split, path in named.items():
+    if not files.exists(path) or files.isdir(path):
+      raise UserError(
+        f"The {split} data are one file. Received: {path}, which is none. Check the path; patterns "
+        "such as *.csv are not expanded."
+      )
+  splits = {split: read(path, split) for split, path in named.items()}
   if "train" in splits and "eval" not in splits:
     splits["train"], splits["eval"] = hold_out(splits["train"], eval_fraction, source=paths["train"])
   return splits

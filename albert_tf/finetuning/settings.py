@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from albert_tf.errors import UserError
 from albert_tf.settings import setting
-from albert_tf.training.settings import DepthSettings, DistributionConfig, OtherDepth
+from albert_tf.training.settings import MOST_EXAMPLES, DepthSettings, DistributionConfig, OtherDepth
 
 
 class FineTuneSettings(DepthSettings, OtherDepth):
@@ -20,13 +20,19 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     minimum=0,
     maximum=2**31 - 1,
   )
-  train_batch_size: int = setting(32, "Examples of one update, over all replicas together.", minimum=1)
+  train_batch_size: int = setting(
+    32, "Examples of one update, over all replicas together.", minimum=1, maximum=MOST_EXAMPLES
+  )
   gradient_accumulation_steps: int = setting(
     1, "Number of micro-batches that each batch is computed in, to save memory.", minimum=1
   )
   remat: bool = setting(False, "Recompute activations in the backward pass, to save memory; it is slower.")
   eval_batch_size: int = setting(
-    64, "Examples of an evaluation batch.", minimum=1, aliases=("predict_batch_size",)
+    64,
+    "Examples of an evaluation batch.",
+    minimum=1,
+    maximum=MOST_EXAMPLES,
+    aliases=("predict_batch_size",),
   )
   learning_rate: float = setting(2e-5, "Peak learning rate.", above=0)
   num_train_epochs: float = setting(3.0, "Passes over the training data.", above=0)

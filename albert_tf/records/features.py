@@ -17,6 +17,7 @@ MASKED_LM_IDS = "masked_lm_ids"
 MASKED_LM_WEIGHTS = "masked_lm_weights"
 SENTENCE_ORDER_LABELS_FEATURE = "next_sentence_labels"  # The name in the file.
 SENTENCE_ORDER_LABELS = "sentence_order_labels"  # The name in a parsed batch.
+_MOST_TOKENS = 1 << 16  # The most positions of a model; a greater number would fill the memory.
 
 TOKEN_FEATURES = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS, TOKEN_BOUNDARY)
 PREDICTION_FEATURES = (MASKED_LM_POSITIONS, MASKED_LM_IDS, MASKED_LM_WEIGHTS)
@@ -41,10 +42,10 @@ class PretrainingSpec:
   max_predictions_per_seq: int
 
   def __post_init__(self) -> None:
-    if self.max_seq_length < 5:
+    if not 5 <= self.max_seq_length <= _MOST_TOKENS:
       raise UserError(
-        "max_seq_length must be at least 5: [CLS], [SEP], [SEP] and two tokens. "
-        f"Received: max_seq_length={self.max_seq_length}. Give a longer length, such as 128 or 512."
+        f"max_seq_length must be from 5 ([CLS], [SEP], [SEP] and two tokens) to {_MOST_TOKENS}. "
+        f"Received: max_seq_length={self.max_seq_length}. Give another length, such as 128 or 512."
       )
     if not 1 <= self.max_predictions_per_seq <= self.max_seq_length:
       raise UserError(

@@ -22,8 +22,8 @@ class RecordFile(Settings, kw_only=False):
 
   name: str
   split: str
-  num_records: int = setting(help="Number of records.", minimum=0)
-  num_bytes: int = setting(help="Size of the file.", minimum=0)
+  num_records: int = setting(help="Number of records.", minimum=0, maximum=2**63 - 1)
+  num_bytes: int = setting(help="Size of the file.", minimum=0, maximum=2**63 - 1)
   crc32c: str = setting(help="CRC-32C of the file.")
 
 
@@ -44,8 +44,8 @@ class Manifest(Settings, kw_only=False):
   max_seq_length: int
   max_predictions_per_seq: int
   sentence_pair: str
-  random_seed: int
-  files: tuple[RecordFile, ...]
+  random_seed: int = setting(help="Seed of all random choices.", maximum=2**63 - 1)
+  files: tuple[RecordFile, ...] = setting(help="All files.")
   baseline: Baseline | None = None
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   input: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -38,6 +38,7 @@ class ExportSettings(Settings):
     20,
     "question_answering: number of answers for each question, and of starts and ends tried in each window.",
     minimum=1,
+    maximum=1024,
   )
   max_windows: int = setting(
     32,
@@ -57,6 +58,10 @@ class LiteSettings(Settings):
   max_seq_length: int | None = setting(
     None, "Tokens of a row. Default: the length of fine-tuning, else the model's longest.", minimum=8
   )
-  batch_size: int = setting(1, "Rows of a batch; 0: any number, which is a little slower.", minimum=0)
-  max_predictions_per_seq: int = setting(1, "fill_mask: number of [MASK] positions of a row.", minimum=1)
-  num_choices: int = setting(4, "multiple_choice: number of choices of a question.", minimum=1)
+  batch_size: int = setting(
+    1, "Rows of a batch; 0: any number, which is a little slower.", minimum=0, maximum=1 << 16
+  )
+  max_predictions_per_seq: int = setting(
+    1, "fill_mask: number of [MASK] positions of a row.", minimum=1, maximum=1 << 16
+  )
+  num_choices: int = setting(4, "multiple_choice: number of choices of a question.", minimum=1, maximum=1024)

@@ -12,6 +12,8 @@ from albert_tf.settings import Settings, setting
 if TYPE_CHECKING:  # Imports NumPy, which would make `--help` slow.
   from albert_tf.records import PretrainingSpec
 
+MOST_EXAMPLES = 1 << 20  # Of a batch; a greater number would fill the memory.
+
 
 class DistributionConfig(Settings):
   """Devices and precision of a command.
@@ -32,7 +34,7 @@ class DistributionConfig(Settings):
     "", "How the work is divided over devices. Default: chosen by the devices that are found."
   )
   num_virtual_devices: int = setting(
-    1, "Divide the CPU into this many replicas, for tests.", minimum=1
+    1, "Divide the CPU into this many replicas, for tests.", minimum=1, maximum=1024
   )
   mixed_precision: Literal["float32", "bfloat16"] | None = setting(
     None, "Type of the matrix products. Default: bfloat16 on TPUs, else float32."
@@ -92,7 +94,11 @@ class StepConfig(DepthSettings):
   """How a global batch becomes one update."""
 
   global_batch_size: int = setting(
-    4096, "Examples of one update, over all replicas together.", minimum=1, flag="train_batch_size"
+    4096,
+    "Examples of one update, over all replicas together.",
+    minimum=1,
+    maximum=MOST_EXAMPLES,
+    flag="train_batch_size",
   )
   gradient_accumulation_steps: int = setting(
     1,
@@ -165,7 +171,7 @@ class PretrainingSettings(Settings):
   keep_checkpoint_every_n_steps: int = setting(
     0, "Also keep every checkpoint whose update is a multiple of this; 0: none.", minimum=0
   )
-  eval_batch_size: int = setting(64, "Examples of one evaluation batch.", minimum=1)
+  eval_batch_size: int = setting(64, "Examples of one evaluation batch.", minimum=1, maximum=MOST_EXAMPLES)
   max_eval_steps: int = setting(100, "Largest number of batches of an evaluation.", minimum=1)
   profile_steps: tuple[int, int] | None = setting(
     None,

@@ -140,6 +140,10 @@ def test_what_a_finished_run_does_later(tmp_path, monkeypatch):
     r"learning_rate 0.003 → 0.1": {"learning_rate": 0.1},
     r"content of train examples .* → ": {"of": small_task(train_seed=8)},
     r"for one task.*'tiny', for 'other'": {"of": small_task(name="other"), "do_train": False},
+    r"its own weights.*run_b/checkpoints.*--init_checkpoint": {
+      "start": dataclasses.replace(own, source=f"{folder}_b/checkpoints/best/model.ckpt-4"),
+      "do_train": False,
+    },
     r"its own weights.*elsewhere.*--init_checkpoint": {
       "start": dataclasses.replace(own, source="elsewhere"),
       "do_train": False,
@@ -209,6 +213,8 @@ def test_what_is_refused_leaves_no_directory(tmp_path):
   for message, changes in {
     "learning_rate must be above 0. Received: -1.0": {"learning_rate": -1.0},
     "clip_norm must be at least 0": {"clip_norm": float("nan")},
+    "learning_rate must be a finite number": {"learning_rate": float("inf")},
+    "at most 10,000,000 updates": {"num_train_epochs": 1e30},
     "save_checkpoints_steps must be at least 0": {"eval_steps": -1},
     "optimizer must be one of": {"optimizer": "sgd"},
     "Seeds are different": {"seeds": (1, 1)},
@@ -230,3 +236,12 @@ def test_a_loss_that_is_not_finite_ends_training(tmp_path):
   task.loss = lambda: lambda labels, logits: logits[:, 0] * float("nan")
   with pytest.raises(UserError, match="must stay finite"):
     run(tmp_path / "run", of=task)
+
+
+def test_weights_that_are_not_finite_are_never_the_best(tmp_path):
+  """One update by an immense rate: the loss before it is finite, and so is the accuracy after it."""
+  settings = dataclasses.replace(SHORT, num_train_steps=2, num_warmup_steps=0, eval_steps=1)
+  with pytest.raises(UserError, match=r"finite.*--learning_rate"):
+    run(tmp_path / "run", settings, learning_rate=1e38)
+  assert not (tmp_path / "run/results.json").exists()
+  assert latest_bundle(str(tmp_path / "run/checkpoints/best")) is None

@@ -85,15 +85,27 @@ def test_a_broken_table_is_named(tmp_path, name, content, message):
     table_task(tables, columns=ONE_TEXT, tokenizer=tokenizer()).features("eval")
 
 
+def test_a_file_that_is_not_there_is_named(tmp_path):
+  for path in (tmp_path / "missing*.csv", tmp_path):
+    with pytest.raises(UserError) as caught:
+      table_task({"train": str(path)}, columns=ONE_TEXT, tokenizer=tokenizer())
+    assert str(path) in str(caught.value)
+
+
 def test_labels_that_do_not_fit(tmp_path):
   columns = TableColumns(texts=("question",), label="stars")
   train = write(tmp_path / "train.tsv")
   other = write(tmp_path / "eval.tsv", [{**row, "stars": "many"} for row in ROWS])
   tables = {"train": train, "eval": other}
-  for regression, rule in ((False, "one of 2, 10"), (True, "numbers")):
-    task = table_task(tables, columns=columns, tokenizer=tokenizer(), regression=regression)
-    with pytest.raises(UserError, match=rf"eval data must be {rule}\. Received: .*'many'"):
-      task.features("eval")
+  task = table_task(tables, columns=columns, tokenizer=tokenizer())
+  with pytest.raises(UserError, match=r"eval data must be one of 2, 10\. Received: .*'many'"):
+    task.features("eval")
+  with pytest.raises(UserError, match=r"'many' in line 2 of .*eval\.tsv"):
+    table_task(tables, columns=columns, tokenizer=tokenizer(), regression=True)
+  with pytest.raises(UserError, match="--label_names=2,10"):
+    table_task(
+      {"train": train}, columns=columns, tokenizer=tokenizer(), regression=True, label_names=("2", "10")
+    )
   with pytest.raises(UserError, match="--label_names"):
     table_task({"test": train}, columns=columns, tokenizer=tokenizer())
   with pytest.raises(UserError, match="one column, or two"):

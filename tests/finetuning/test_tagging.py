@@ -90,6 +90,12 @@ def test_what_is_no_tagged_file(tmp_path, name, text, message):
     read(tmp_path, name, text)
 
 
+@pytest.mark.parametrize("column", [2, 10**9])
+def test_a_row_without_the_column_of_words(tmp_path, column):
+  with pytest.raises(UserError, match=r"2 columns in line 2 of .*a\.txt.*--token_column"):
+    read(tmp_path, "a.txt", "\nEU NNP\nrejects VBZ O\n", token_column=column)
+
+
 @pytest.mark.parametrize("max_seq_length", [64, 12, 4, 3])
 def test_the_first_piece_carries_the_tag(tokenizer, max_seq_length):
   sentences = [

@@ -51,8 +51,12 @@ def test_scores_then_triples_then_scores_again(tmp_path):
     [*triples, f"--output_dir={tmp_path}/out", "--normalize=false", "--temperature=0.1"],
     [*stsb, f"--init_checkpoint={tmp_path}/out", f"--output_dir={tmp_path}/again", "--do_eval"],
     [*triples, f"--output_dir={tmp_path}/parts", "--gradient_accumulation_steps=2"],
+    # Flags that the other data need.
+    [*stsb, *train, f"--output_dir={tmp_path}/x", f"--train_file={tmp_path}/triples.jsonl"],
+    [*stsb, *train, f"--output_dir={tmp_path}/x", "--temperature=0.1"],
+    [*triples, f"--output_dir={tmp_path}/x", "--max_score=5"],
   ]  # fmt: skip
-  scores, out, again, parts = run_script("run_embedding", commands)
+  scores, out, again, parts, *unused = run_script("run_embedding", commands)
   assert scores.status == 0, scores.stderr
   results = json.loads((tmp_path / "scores/results.json").read_text())
   assert results["best_metric"] == "spearman"
@@ -68,6 +72,8 @@ def test_scores_then_triples_then_scores_again(tmp_path):
   assert not json.loads((tmp_path / "again/task.json").read_text())["normalize"]  # As it was trained.
   assert parts.status == 2
   assert "an update is computed in one batch" in parts.stderr
+  for refused, flag in zip(unused, ("--train_file", "--temperature=0.1", "--max_score=5"), strict=True):
+    assert (refused.status, flag in refused.stderr) == (2, True), refused
 
 
 def task(*examples, **options):

@@ -118,13 +118,30 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained):
     "init_checkpoint": pretrained,
     "output_dir": tmp_path / "out",
   }
+  table = tmp_path / "train.csv"
+  table.write_text("text,label\nthe sky,pos\ntrees,neg\n")
+  custom = {"task_name": "custom", "data_dir": ""}
   cases = {
     "--from_scratch": {"init_checkpoint": "", "do_train": True},
     "--data_dir": {"do_train": True, "data_dir": ""},
     "none of --do_train": {},
-    "it with --do_train": {"ensemble_of": f"{tmp_path}/a,{tmp_path}/b", "do_train": True},
+    "--do_train=True, --learning_rate=0.1": {
+      "ensemble_of": f"{tmp_path}/a,{tmp_path}/b", "do_train": True, "learning_rate": 0.1, "init_checkpoint": "",
+    },
     "An ensemble needs several runs": {"ensemble_of": f"{tmp_path}/a", "init_checkpoint": ""},
-  }
+    # Flags that the other mode reads.
+    "--train_file=mine.csv": {"do_train": True, "train_file": "mine.csv"},
+    "--label_column=stars": {"do_train": True, "label_column": "stars"},
+    "--regression=True": {"do_train": True, "regression": True},
+    "--eval_fraction=0.5": {**custom, "do_train": True, "eval_file": table, "eval_fraction": 0.5},
+    "no --train_file": {**custom, "do_train": True},
+    f"{tmp_path}/missing*.csv": {**custom, "do_train": True, "train_file": tmp_path / "missing*.csv"},
+    "'neg'": {**custom, "do_train": True, "train_file": table, "label_names": "neg,pos,neg"},
+    "learning_rate must be a finite number": {"do_train": True, "learning_rate": "inf"},
+    "warmup_proportion": {"do_train": True, "warmup_proportion": "nan"},
+    "max_seq_length must be": {"do_train": True, "max_seq_length": 1 << 40},
+    "train_batch_size must be": {"do_train": True, "train_batch_size": 1 << 40},
+  }  # fmt: skip
   runs = run_script("run_glue", [words(common | flags) for flags in cases.values()])
   for message, run in zip(cases, runs, strict=True):
     assert (run.status, message in run.stderr) == (2, True), run

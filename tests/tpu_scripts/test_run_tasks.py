@@ -71,6 +71,7 @@ def squad(folder):
     "Use --version=1.1 or --version=2.0": [*train, f"--train_file={folder}/train.json", elsewhere],
     "Received: no --train_file": [*train, "--version=2.0", elsewhere],
     "Received: no --predict_file": ["--do_predict", f"--init_checkpoint={folder}/two", elsewhere],
+    "--start_n_top=7": [*train, "--version=1.1", f"--train_file={folder}/train1.json", elsewhere, "--start_n_top=7"],
   }  # fmt: skip
   runs = run("run_squad", commands)
   for name in list(commands)[:3]:
@@ -131,13 +132,19 @@ def test_race_and_own_questions(folder):
   train = training(folder, "--max_seq_length=32", "--max_qa_length=10")
   custom = ["--task_name=custom", "--question_column=q", "--choice_columns=options", "--label_column=right"]
   custom += [f"--test_file={folder}/asked.jsonl", f"--output_dir={folder}/own", "--do_predict"]
+  commands_of_race = [*train, f"--data_dir={folder}", f"--output_dir={folder}/x"]
   commands = {
     "race": [*train, f"--data_dir={folder}", f"--output_dir={folder}/race", "--do_predict"],
     "own": [*train, *custom, f"--train_file={folder}/quiz.jsonl", "--noexport"],
     "later": custom,  # No lengths: they are the run's.
+    "--train_file": [*commands_of_race, f"--train_file={folder}/quiz.jsonl"],
+    "--question_column=q": [*commands_of_race, "--question_column=q"],
+    "--data_dir": [*train, *custom, f"--train_file={folder}/quiz.jsonl", f"--data_dir={folder}"],
   }
   runs = run("run_race", commands)
-  assert [done.status for done in runs.values()] == [0] * 3, runs
+  assert [done.status for done in runs.values()] == [0, 0, 0, 2, 2, 2], runs
+  for unused in list(commands)[3:]:
+    assert unused in runs[unused].stderr
   results = load(folder / "race/results.json")
   assert {"accuracy", "accuracy_middle", "accuracy_high", "test_accuracy_high"} <= results.keys()
   assert f"accuracy: {results['accuracy']:.4f}" in runs["race"].stdout

@@ -105,7 +105,7 @@ class TrainingProgress(keras.callbacks.Callback):
       self.seconds, self.step = float(restored["seconds"]), int(optimizer.iterations.numpy())
       for report in read_metrics(self._log_path):
         if report.pop("split") == "eval" and (step := report.pop("step")) <= self.step:
-          self.history[step] = {name: math.nan if v is None else v for name, v in report.items()}
+          self.history[step] = report
     if not self._workers.same(f"{self.step} {len(self.history)}"):
       raise UserError(
         "All workers must see the same output directory. Received: they differ; this worker would continue from "
@@ -121,12 +121,8 @@ class TrainingProgress(keras.callbacks.Callback):
   @property
   def best_step(self) -> int:
     """The step of the first evaluation with the best value; 0 if there is none."""
-
-    def value(step: int) -> float:
-      found = self.history[step][self._metric]
-      return found if math.isfinite(found) else -math.inf
-
-    return max(self.history, key=lambda step: (value(step), -step), default=0)
+    values = {step: metrics[self._metric] for step, metrics in self.history.items()}
+    return max(values, key=lambda step: (values[step], -step), default=0)
 
   def assign_best(self) -> None:
     """Assigns the best weights to the model."""
@@ -161,11 +157,7 @@ class TrainingProgress(keras.callbacks.Callback):
 
   def _report(self, means: dict[str, float]) -> None:
     """Reports the training of this process since the last evaluation."""
-    if not math.isfinite(means["loss"]):
-      raise UserError(
-        f"The loss must stay finite. Received: loss={means['loss']} by step {self.step}. Lower --learning_rate or "
-        "lengthen the warm-up, and use --mixed_precision=float32 if it was bfloat16."
-      )
+    self._check_finite({"loss": means["loss"]})
     first, began = self._epoch
     speed = (self.step - first) * self._batch_size / max(time.monotonic() - began, 1e-9)
     rate = float(self._schedule(self.step - 1))
@@ -176,6 +168,7 @@ class TrainingProgress(keras.callbacks.Callback):
   def _score(self) -> dict[str, float]:
     """Evaluates, reports the metrics, and keeps the weights if they are the best."""
     outputs, metrics = self._evaluate()
+    self._check_finite(metrics)
     self.history[self.step] = metrics
     self.seconds = time.monotonic() - self._began
     is_best = self.best_step == self.step
@@ -188,6 +181,16 @@ class TrainingProgress(keras.callbacks.Callback):
       self.best_outputs = outputs
       self._keep_best()
     return metrics
+
+  def _check_finite(self, values: Mapping[str, float]) -> None:
+    """Ends a training that has diverged, so that its weights are never called the best."""
+    wrong = [f"{name}={value}" for name, value in values.items() if not math.isfinite(value)]
+    if wrong:
+      raise UserError(
+        f"Losses and metrics must stay finite. Received: {', '.join(wrong)} by step {self.step}. "
+        "Lower --learning_rate or lengthen the warm-up, and use --mixed_precision=float32 if it was "
+        "bfloat16."
+      )
 
   def _keep_best(self) -> None:
     self._best = {name: variable.numpy() for name, variable in self._weights.items()}

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.batches import Batching, FlatFeatures, Plan, planned_dataset
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FeatureSet, Outputs
 from albert_tf.pipelines.batches import HostShard, iterators_without_autotune
@@ -40,17 +41,29 @@ class Predictor:
     self._step = tf.function(step, autograph=False, reduce_retracing=True)
 
   def __call__(self, features: FeatureSet, *, name: str = "evaluating") -> Outputs:
-    """Returns output name → an array for each row; see `task.Outputs`."""
+    """Returns output name → an array for each row; see `task.Outputs`.
+
+    Raises:
+      UserError: an output is not finite. Its rank would be a chance, and accuracy would hide it.
+    """
     if id(features) not in self._splits:
       self._splits[id(features)] = (features, *self._batches(features))
     _, parts, batches = self._splits[id(features)]
     rows: dict[str, list[Any]] = {}
+    num_wrong = 0
     # To the end of the batches: TensorFlow 2.21 crashes where a distributed iterator is dropped that still reads ahead.
     with iterators_without_autotune():
       paired = zip(parts, batches, strict=True)
     for indices, (x, _, _) in track(paired, len(parts), desc=name, unit="batches", shown=self._verbose):
       for key, array in self._run(x).items():
+        num_wrong += int(np.count_nonzero(~np.isfinite(array)))
         rows.setdefault(key, []).extend(array[: len(indices)])
+    if num_wrong:
+      raise UserError(
+        f"A model's answers are finite numbers. Received: {num_wrong:,} that are NaN or infinite "
+        f"({name}). Its weights are damaged: train with a lower --learning_rate or a longer warm-up, "
+        "or take other weights."
+      )
     back = np.argsort(np.concatenate(parts), kind="stable")
     return {key: _stacked([column[i] for i in back]) for key, column in rows.items()}
 

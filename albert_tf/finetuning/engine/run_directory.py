@@ -63,7 +63,7 @@ def check(
   if settings.do_train or start.checkpoint is None:
     return
   check_task(start.checkpoint.directory, task.spec)
-  if best_weights(directory) and not start.source.startswith(output_dir):
+  if best_weights(directory) and not files.is_within(start.source, output_dir):
     run = files.read_json(os.path.join(directory, RUN_FILE), sources=dict)
     if start.source != run["sources"].get("init_checkpoint"):
       raise UserError(

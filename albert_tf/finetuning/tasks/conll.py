@@ -45,7 +45,7 @@ def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
   or is the column of the words.
 
   Raises:
-    UserError: there is no sentence, a key is missing, or only some words have tags.
+    UserError: a key or a column is missing, or only some words have tags.
   """
   is_table = path.endswith((".jsonl", ".json", ".parquet"))  # `read_table` refuses .json.
   sentences = list((_from_table if is_table else _from_columns)(path, columns))
@@ -82,6 +82,11 @@ def _from_columns(path: str, columns: Columns) -> Iterator[TaggedSentence]:
     if conllu and _CONLLU_SKIPPED.match(line):
       continue
     if cells and cells[0] != _DOCUMENT:
+      if len(cells) <= word_at:
+        raise UserError(
+          f"Each line has its word in column {word_at}, counted from 0. Received: "
+          f"{len(cells)} columns in line {number} of {path}. Fix it, or name another --token_column."
+        )
       rows.append(cells)
     elif rows:
       tagged = [row for row in rows if -len(row) <= tag_at < len(row) and tag_at % len(row) != word_at]

@@ -19,6 +19,7 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FeatureSet, FineTuningTask, Outputs, write_tsv
 from albert_tf.finetuning.tasks.rows import PackedRows
+from albert_tf.settings import is_finite
 
 
 class ScoresTask(FineTuningTask):
@@ -66,7 +67,7 @@ class ScoresTask(FineTuningTask):
       try:
         values.append(self.target(example.label))
       except (KeyError, TypeError, ValueError) as error:
-        rule = f"one of {', '.join(self.names)}" if self.names else "numbers"
+        rule = f"one of {', '.join(self.names)}" if self.names else "finite numbers"
         raise UserError(
           f"Labels of {split} data must be {rule}. Received: {error} in the example with the id {example.id}. Fix the "
           "file, or name another column."
@@ -74,8 +75,12 @@ class ScoresTask(FineTuningTask):
     return np.array(values)
 
   def target(self, label: Any) -> Any:
-    """Converts a label to a class number or value."""
-    return np.int32(self._places[label]) if self.names else np.float32(label)
+    """Converts a label to a class number or value.
+
+    Raises:
+      KeyError, TypeError, ValueError: it is no class, or no finite number.
+    """
+    return np.int32(self._places[label]) if self.names else np.float32(finite_number(label))
 
   def loss(self) -> Any:
     if not self.names:
@@ -142,6 +147,14 @@ class ScoresTask(FineTuningTask):
     if self.names:
       mean = special.logsumexp(special.log_softmax(scores, axis=-1), axis=0) - np.log(len(scores))
     return {UNNAMED_OUTPUT: mean}
+
+
+def finite_number(label: Any) -> float:
+  """A label as a number; raises `ValueError` if it is none, or not finite in 32 bits."""
+  number = float(label)
+  if not is_finite(number):
+    raise ValueError(f"{label}, not a finite number of 32 bits,")
+  return number
 
 
 def written(label: str | tuple[str, ...] | None) -> str:

@@ -18,7 +18,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.data import Table, TableColumns, cell_text, read_splits, read_table
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
 from albert_tf.finetuning.tasks.rows import PackedRows, tokenized
-from albert_tf.finetuning.tasks.scores import ScoresTask, written
+from albert_tf.finetuning.tasks.scores import ScoresTask, finite_number, written
 from albert_tf.tokenization import Tokenizer
 
 _TEXTS_AT_ONCE = 4096
@@ -171,11 +171,14 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
 # ------------------------------------------------------------------ a user's table
 
 
-def table_examples(table: Table, columns: TableColumns, *, labelled: bool) -> list[TextExample]:
-  """The rows of a table as examples; with `labelled` each needs a label.
+def table_examples(
+  table: Table, columns: TableColumns, *, labelled: bool, numbers: bool = False
+) -> list[TextExample]:
+  """The rows of a table as examples; with `labelled` each needs a label, with `numbers` a number.
 
   Raises:
-    UserError: a column or all rows are missing, or a row lacks its text or label and is not to be left out.
+    UserError: a column or all rows are missing, or a row lacks its text or label and is not to be left out, or its
+      label is no number.
   """
   wanted = [*columns.texts, *(columns.labels if labelled else [])]
   wanted += [name for name in (columns.id, columns.negative) if name]
@@ -186,6 +189,8 @@ def table_examples(table: Table, columns: TableColumns, *, labelled: bool) -> li
     labels = _label_sets(table, columns) if columns.multi_label else _labels(table.columns[columns.label])
   if columns.multi_label and not labelled and not any(labels):
     labels = [None] * len(table)  # Empty cells of a table that is to be predicted.
+  if labelled and numbers:
+    _check_numbers(table, labels)
   examples = [
     TextExample(*row)
     for row in zip(
@@ -220,6 +225,20 @@ def _labels(cells: Sequence[Any]) -> list[str | None]:
   """None where one is missing: empty, or "nan", as tables of numbers write it."""
   texts = [cell_text(cell).strip() for cell in cells]
   return [None if text.lower() in ("", "nan") else text for text in texts]
+
+
+def _check_numbers(table: Table, labels: Sequence[str | None]) -> None:
+  """Raises `UserError` if a label is no finite number; a missing one is None."""
+  for row, label in enumerate(labels):
+    if label is None:
+      continue
+    try:
+      finite_number(label)
+    except ValueError as error:
+      raise UserError(
+        f"Labels are finite numbers here. Received: {error} in {table.where(row)}. Fix it, or "
+        "name another column with --label_column."
+      ) from error
 
 
 def _label_sets(table: Table, columns: TableColumns) -> list[tuple[str, ...] | None]:
@@ -272,11 +291,16 @@ def table_task(
   """
   if regression and columns.multi_label:
     raise UserError("Labels are numbers or names. Received: --regression and --multi_label. Choose one.")
-  splits = read_splits(
-    tables,
-    lambda path, split: table_examples(read_table(path), columns, labelled=split != "test"),
-    eval_fraction=eval_fraction,
-  )
+  if regression and label_names:
+    raise UserError(
+      "Labels are numbers or names. Received: --regression and --label_names="
+      f"{','.join(label_names)}. Leave one out."
+    )
+
+  def read(path: str, split: str) -> list[TextExample]:
+    return table_examples(read_table(path), columns, labelled=split != "test", numbers=regression)
+
+  splits = read_splits(tables, read, eval_fraction=eval_fraction)
   labels = [each.label for each in splits.get("train", ())]
   taught = set().union(*(label if isinstance(label, tuple) else (label,) for label in labels))
   columns_of_labels = columns.labels if len(columns.labels) > 1 else ()

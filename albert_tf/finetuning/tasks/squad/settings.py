@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from albert_tf.configs.albert_config import MOST_POSITIONS
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
@@ -14,7 +15,9 @@ _MOST_BEAMS = 32  # Batches are padded to multiples of this: short windows have 
 class SquadSettings(Settings):
   """Sizes in tokens, with the original's flag names."""
 
-  max_seq_length: int = setting(384, "Tokens of a window. Default: as trained, else 384.", minimum=1)
+  max_seq_length: int = setting(
+    384, "Tokens of a window. Default: as trained, else 384.", minimum=1, maximum=MOST_POSITIONS
+  )
   max_query_length: int = setting(64, "Most tokens of a question. Default: as trained, else 64.", minimum=1)
   doc_stride: int = setting(
     128, "Tokens between two windows' starts. Default: as trained, else 128.", minimum=1
