@@ -200,7 +200,7 @@ def _check(field: Field, value: Any) -> None:
     raise UserError(f"{name} must be of the type {kind}. Received: {value!r:.60}.")
   if field.choices is not None and value not in field.choices:
     raise UserError(f"{name} must be one of {', '.join(map(str, field.choices))}. Received: {value!r}.")
-  for item in value if isinstance(value, (tuple, list)) else (value,):
+  for item in value if isinstance(value, tuple) else (value,):
     if not field.holds(item):
       raise UserError(f"{name} must be {field.bounds}. Received: {item}.")
     if not field.fits(item):
