@@ -118,6 +118,17 @@ class AlbertConfig(Settings):
     blocks = [(layer, k) for layer in range(self.num_hidden_layers) for k in range(self.inner_group_num)]
     return [(self.attention_owner(*block), self.ffn_owner(*block)) for block in blocks]
 
+  @property
+  def has_one_block(self) -> bool:
+    """Whether all layers are one block with one set of weights, so that there may be any number of layers."""
+    return self.sharing == "all" and self.num_hidden_groups == 1 and self.inner_group_num == 1
+
+  @property
+  def sharing_in_words(self) -> str:
+    """The fields that decide `has_one_block`, for messages."""
+    groups = f"num_hidden_groups={self.num_hidden_groups}, inner_group_num={self.inner_group_num}"
+    return f"sharing={self.sharing}, {groups}"
+
   def _owner(self, layer: int, inner: int, part: str) -> tuple[int, int]:
     if self.sharing == "all":  # floor(layer / layers * groups): 12 layers in 4 groups are 0,0,0,1,1,1,…
       return layer * self.num_hidden_groups // self.num_hidden_layers, inner
@@ -152,13 +163,30 @@ class AlbertConfig(Settings):
     """
     if layers in (None, self.num_hidden_layers):
       return self
-    if (self.sharing, self.num_hidden_groups, self.inner_group_num) != ("all", 1, 1):
+    self.check_one_block(f"{layers} layers for a model of {self.num_hidden_layers}")
+    return self.replace(num_hidden_layers=layers)
+
+  def check_train_depths(self, depths: Sequence[int]) -> None:
+    """Raises `UserError` unless one set of weights can be trained at these numbers of layers."""
+    if not depths:
+      return
+    self.check_one_block(f"train_depths={','.join(map(str, depths))}")
+    if len(set(depths)) < len(depths) or max(depths) != self.num_hidden_layers:
+      raise UserError(
+        "train_depths are different numbers, and the greatest is the model's number of layers. Received: "
+        f"{','.join(map(str, depths))} for {self.num_hidden_layers} layers. Use --num_hidden_layers={max(depths)}, in "
+        "Python num_hidden_layers."
+      )
+    for depth in depths:
+      self.at_depth(depth)  # At least 1.
+
+  def check_one_block(self, received: str) -> None:
+    """Raises `UserError` unless all layers share one block; `received` needs it."""
+    if not self.has_one_block:
       raise UserError(
         "Another depth needs one block that all layers share. Received: "
-        f"{layers} layers for a model of {self.num_hidden_layers} with sharing={self.sharing}, num_hidden_groups="
-        f"{self.num_hidden_groups}, inner_group_num={self.inner_group_num}. Keep its depth."
+        f"{received}, with {self.sharing_in_words}. Keep its depth."
       )
-    return self.replace(num_hidden_layers=layers)
 
   def resized(self, **changes: Any) -> "AlbertConfig":
     """As `replace`; another `hidden_size` also changes F and N, unless they are given.

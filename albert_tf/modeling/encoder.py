@@ -1,7 +1,7 @@
 """The ALBERT encoder: embeddings, the projection from E to H, layers that share parameters, the pooler."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
+import dataclasses
 from typing import Any
 
 import tensorflow as tf
@@ -16,11 +16,43 @@ from albert_tf.modeling.sublayers import AlbertEmbeddings, AttentionSublayer, Fe
 from albert_tf.modeling.text_inputs import SYNONYMS, TEXT_INPUTS, integers, text_inputs
 
 LAYER_LOOPS = ("unrolled", "while")
-_GROUP = "transformer/group_{}/inner_group_{}"  # Of the variables' names.
 
 
-def _without_index(block: Callable[[tf.Tensor], tf.Tensor]) -> Step:
-  return lambda x, i: block(x)
+@dataclasses.dataclass(frozen=True)
+class Block:
+  """One transformer block. Blocks that share weights hold the same sublayers."""
+
+  attention: AttentionSublayer
+  feed_forward: FeedForwardSublayer
+
+  def __call__(
+    self,
+    x: tf.Tensor,
+    bias: tf.Tensor,
+    seed: tf.Tensor | None,
+    positions: tf.Tensor | None = None,
+  ) -> tf.Tensor:
+    """`[B, S, H]` → `[B, S, H]`, or `[B, Q, H]` of `positions` `[B, Q]` alone."""
+    attention_seed, feed_forward_seed = split_seed(seed, 2)
+    queries = None
+    if positions is not None:
+      queries = tf.gather(x, positions, batch_dims=1)  # [B, Q, H]
+    x = self.attention(x, bias, seed=attention_seed, queries=queries)
+    return self.feed_forward(x, seed=feed_forward_seed)
+
+
+def _numbered_step(block: Block, bias: tf.Tensor, seeds: Sequence[tf.Tensor | None]) -> Step:
+  """The block as a function of x and the number of its seed, which may be a tensor."""
+  if seeds[0] is None:
+    return lambda x, i: block(x, bias, None)
+  stacked_seeds = tf.stack(seeds)
+  return lambda x, i: block(x, bias, stacked_seeds[i])
+
+
+def _sublayer_name(owner: tuple[int, int]) -> str:
+  """The start of its variables' names, such as "transformer/group_0/inner_group_0"."""
+  group, inner = owner
+  return f"transformer/group_{group}/inner_group_{inner}"
 
 
 class Encoder(ConfigModel):
@@ -48,8 +80,9 @@ class Encoder(ConfigModel):
       so that the last block is not computed for the others.
     training: whether dropout is active.
     seed: int32 `[2]`, the seed of the call; see `resolve_seed`.
-    depth: number of layers, if all layers share one block; None: as in the configuration. An int32 scalar tensor, at
-      most the configuration's number, makes one program with a loop for all depths.
+    depth: number of layers, of `inner_group_num` blocks each; None: as in the configuration. Another number needs one
+      block that all layers share. So does an int32 scalar tensor, at most the configuration's number, which makes one
+      program with a loop for all depths.
 
   Returns:
     `sequence_output` `[B, S, H]` (`[B, Q, H]` with `read_positions`), `pooled_output` `[B, H]`,
@@ -73,106 +106,155 @@ class Encoder(ConfigModel):
     **kwargs: Any,
   ):
     super().__init__(config, **{"name": "encoder", **kwargs})
+    if layer_loop not in LAYER_LOOPS or (layer_loop == "while" and not config.has_one_block):
+      raise UserError(
+        f"layer_loop must be one of {', '.join(LAYER_LOOPS)}; a loop needs one block shared by all layers. "
+        f"Received: {layer_loop!r} with {config.sharing_in_words}. "
+        'Use layer_loop="unrolled", or sharing="all" with one group.'
+      )
     self.remat = remat
     self.layer_loop = layer_loop
-    if accelerated is None:
-      accelerated = device_kind() != "cpu" and tf.as_dtype(self.compute_dtype).size < tf.float32.size
-    self.accelerated = accelerated
     self.lora_rank = lora_rank
+    # A saved model may be loaded on another kind of device, which then chooses anew.
+    self._requested_accelerated = accelerated
+    if accelerated is None:
+      has_16_bit_products = tf.as_dtype(self.compute_dtype).size < tf.float32.size
+      accelerated = device_kind() != "cpu" and has_16_bit_products
+    self.accelerated = accelerated
+
     policy = {"dtype": self.dtype_policy}
-    sublayer = {**policy, "accelerated": accelerated, "lora_rank": lora_rank}
-    self.embeddings = AlbertEmbeddings(config, name="embeddings", **policy)
     dense = {"initializer_range": config.initializer_range, "join_rows": not accelerated, **policy}
-    width, self.embedding_hidden_mapping_in = config.hidden_size, None
+    width = config.hidden_size
+    self.embeddings = AlbertEmbeddings(config, name="embeddings", **policy)
+    self.embedding_hidden_mapping_in = None
     if config.embedding_size != width:
       self.embedding_hidden_mapping_in = Dense(
         config.embedding_size, width, name="embedding_hidden_mapping_in", **dense
       )
-    self._owners = config.owners
-    attention_owners, ffn_owners = map(dict.fromkeys, zip(*self._owners, strict=True))
-    self.attention_sublayers = {
-      _GROUP.format(g, k): AttentionSublayer(config, name=f"attention_{g}_{k}", **sublayer)
-      for g, k in attention_owners
-    }
-    self.ffn_sublayers = {
-      _GROUP.format(g, k): FeedForwardSublayer(config, name=f"ffn_{g}_{k}", **sublayer) for g, k in ffn_owners
-    }
+    self._make_blocks({**policy, "accelerated": accelerated, "lora_rank": lora_rank})
     self.pooler = Dense(width, width, activation="tanh", name="pooler", **dense)
-    if layer_loop not in LAYER_LOOPS or (layer_loop == "while" and not self._one_block):
-      raise UserError(
-        f"layer_loop must be one of {', '.join(LAYER_LOOPS)}; a loop needs one block shared by all layers. Received: "
-        f"{layer_loop!r} with {len(self.attention_sublayers)} attention and {len(self.ffn_sublayers)} feed-forward "
-        'parameter sets. Use layer_loop="unrolled", or sharing="all" with one group.'
-      )
     if lora_rank:
-      sublayers = (*self.attention_sublayers.values(), *self.ffn_sublayers.values())
-      norms = [sublayer.layer_norm for sublayer in sublayers]
-      for layer in (self.embeddings, self.embedding_hidden_mapping_in, self.pooler, *norms):
-        if layer is not None:
-          layer.trainable = False
+      self._freeze_all_but_lora()
     self.build()
 
-  @property
-  def _one_block(self) -> bool:
-    """Whether all layers share all parameters."""
-    return len(self.attention_sublayers) == len(self.ffn_sublayers) == 1
+  def _make_blocks(self, options: Mapping[str, Any]) -> None:
+    """Makes each sublayer once, and the list of blocks that use them."""
+    attention_owners = dict.fromkeys(attention for attention, _ in self.config.owners)
+    ffn_owners = dict.fromkeys(ffn for _, ffn in self.config.owners)
+    self.attention_sublayers = {
+      _sublayer_name(owner): AttentionSublayer(
+        self.config, name=f"attention_{owner[0]}_{owner[1]}", **options
+      )
+      for owner in attention_owners
+    }
+    self.ffn_sublayers = {
+      _sublayer_name(owner): FeedForwardSublayer(self.config, name=f"ffn_{owner[0]}_{owner[1]}", **options)
+      for owner in ffn_owners
+    }
+    # In the order in which they are applied: `inner_group_num` blocks for each layer.
+    self.blocks = [
+      Block(self.attention_sublayers[_sublayer_name(attention)], self.ffn_sublayers[_sublayer_name(ffn)])
+      for attention, ffn in self.config.owners
+    ]
 
-  def _block(
-    self,
-    number: int,
-    bias: tf.Tensor,
-    seed: tf.Tensor | None,
-    x: tf.Tensor,
-    positions: tf.Tensor | None = None,
-  ) -> tf.Tensor:
-    """One transformer block: `[B, S, H]` → `[B, S, H]`, or `[B, Q, H]` of `positions` `[B, Q]` alone."""
-    # Any number where all layers share one block.
-    attention, ffn = (_GROUP.format(*owner) for owner in self._owners[number % len(self._owners)])
-    attention_seed, ffn_seed = split_seed(seed, 2)
-    queries = None if positions is None else tf.gather(x, positions, batch_dims=1)
-    x = self.attention_sublayers[attention](x, bias, seed=attention_seed, queries=queries)
-    return self.ffn_sublayers[ffn](x, seed=ffn_seed)
+  def _freeze_all_but_lora(self) -> None:
+    """`Dense` freezes the kernels that have low-rank additions; here are the other weights."""
+    frozen = [self.embeddings, self.pooler]
+    if self.embedding_hidden_mapping_in is not None:
+      frozen.append(self.embedding_hidden_mapping_in)
+    for sublayers in (self.attention_sublayers, self.ffn_sublayers):
+      frozen += [sublayer.layer_norm for sublayer in sublayers.values()]
+    for layer in frozen:
+      layer.trainable = False
 
-  def _run(
+  def check_depth(self, depth: int | tf.Tensor | None) -> int | tf.Tensor:
+    """The number of blocks to apply.
+
+    Args:
+      depth: number of layers, see `call`. A layer has `inner_group_num` blocks.
+
+    Raises:
+      UserError: the layers do not share one block, or a tensor is above the configuration's number of layers.
+    """
+    if depth is None:
+      return len(self.blocks)
+    if not tf.is_tensor(depth):
+      return len(self.config.at_depth(depth).owners)
+
+    self.config.check_one_block("a depth that is a tensor")
+    value = tf.get_static_value(depth)
+    if value is not None and not 1 <= value <= len(self.blocks):
+      raise UserError(
+        f"A depth that is a tensor must be from 1 to num_hidden_layers={len(self.blocks)}. "
+        f"Received: {value}. Give a number, or make a model with more layers."
+      )
+    return depth  # With one shared block a layer is a block.
+
+  def run_blocks(
     self,
     x: tf.Tensor,
     bias: tf.Tensor,
-    seeds: list[tf.Tensor | None],
-    *,
-    training: bool,
+    seeds: Sequence[tf.Tensor | None],
     count: int | tf.Tensor,
+    training: bool,
   ) -> list[tf.Tensor]:
-    """Outputs of the first `count` blocks; a loop over one shared block gives only the last."""
-    limit, remat = len(seeds), self.remat and training
-    loop = self.layer_loop == "while" or tf.is_tensor(count)
-    if not limit or not self._one_block or not (loop or remat):
-      outputs = []
-      for number, seed in enumerate(seeds):
-        block = partial(self._block, number, bias, seed)
-        x = rematerialize(_without_index(block), x) if remat else block(x)
-        outputs.append(x)
-      return outputs
+    """Applies the first `count` blocks; `seeds` has one seed for each, or for each of the most that a tensor may mean.
 
-    stacked = None if seeds[0] is None else tf.stack(seeds)
+    Returns:
+      The output of each block where they are unrolled, else only that of the last.
+    """
+    if not seeds:  # The only block is left to the caller.
+      return [x]
+    if self.remat and training:
+      return [self.run_rematerialized(x, bias, seeds, count)]
+    if self.layer_loop == "while" or tf.is_tensor(count):
+      return [self.run_looped(x, bias, seeds, count)]
+    return self.run_unrolled(x, bias, seeds)
 
-    def step(x: tf.Tensor, i: tf.Tensor | int) -> tf.Tensor:
-      return self._block(0, bias, None if stacked is None else stacked[i], x)
+  def run_unrolled(self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[tf.Tensor | None]) -> list[tf.Tensor]:
+    """The output of each block."""
+    outputs = []
+    for number, seed in enumerate(seeds):
+      x = self.block(number)(x, bias, seed)
+      outputs.append(x)
+    return outputs
 
-    if remat and tf.is_tensor(count):
-      return [rematerialize(step, x, count, limit=limit)]
-    if remat:
-      # All but the last: its gradient comes first, so keeping it costs one block's memory and saves one block's time.
-      last = count - 1
-      if last:
-        x = rematerialize(step, x, last, loop=loop)
-      return [step(x, last)]
+  def run_looped(
+    self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[tf.Tensor | None], count: int | tf.Tensor
+  ) -> tf.Tensor:
+    """The output of the shared block after `count` applications, in a loop of the graph."""
+    step = _numbered_step(self.block(0), bias, seeds)
     _, x = tf.while_loop(
       lambda i, _: i < count,
       lambda i, x: (i + 1, tf.ensure_shape(step(x, i), x.shape)),
       (tf.constant(0), x),
-      maximum_iterations=limit,
+      maximum_iterations=len(seeds),
     )
-    return [x]
+    return x
+
+  def run_rematerialized(
+    self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[tf.Tensor | None], count: int | tf.Tensor
+  ) -> tf.Tensor:
+    """The output of the last block; the backward pass computes activations again."""
+    if not self.config.has_one_block:
+      for number, seed in enumerate(seeds):
+        x = rematerialize(_numbered_step(self.block(number), bias, [seed]), x)
+      return x
+
+    step = _numbered_step(self.block(0), bias, seeds)
+    if tf.is_tensor(count):
+      return rematerialize(step, x, count, limit=len(seeds))
+    # All but the last: its gradient comes first, so keeping it costs one block's memory and saves one block's time.
+    last = count - 1
+    if last > 0:
+      x = rematerialize(step, x, last, loop=self.layer_loop == "while")
+    return step(x, last)
+
+  def block(self, number: int) -> Block:
+    """The block at a place. A model with one shared block may have any number of layers."""
+    if self.config.has_one_block:
+      return self.blocks[0]
+    return self.blocks[number]
 
   def call(
     self,
@@ -182,36 +264,47 @@ class Encoder(ConfigModel):
     depth: int | tf.Tensor | None = None,
   ) -> dict[str, Any]:
     text = text_inputs(inputs)
-    if unknown := set(inputs) - {*TEXT_INPUTS, *SYNONYMS, "read_positions"}:
+    unknown = set(inputs) - {*TEXT_INPUTS, *SYNONYMS, "read_positions"}
+    if unknown:
       raise UserError(f"The encoder does not take {', '.join(sorted(unknown))}. Drop or rename it.")
-    input_ids, input_mask, segment_ids = (text.get(name) for name in TEXT_INPUTS)
-    input_mask = tf.ones_like(input_ids) if input_mask is None else input_mask
-    segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
+    input_ids = text["input_ids"]
+    input_mask = text.get("input_mask", tf.ones_like(input_ids))
+    segment_ids = text.get("segment_ids", tf.zeros_like(input_ids))
+    training = bool(training)
+    num_blocks = self.check_depth(depth)
 
+    # Without dropout all seeds are None.
     embedding_seed, layers_seed = split_seed(resolve_seed(seed, training=training), 2)
+    num_seeds = num_blocks
+    if tf.is_tensor(num_blocks):
+      num_seeds = len(self.blocks)
+    seeds = split_seed(layers_seed, num_seeds)
+
     embedding_output = self.embeddings(input_ids, segment_ids, seed=embedding_seed)  # [B, S, E]
     x = embedding_output
     if self.embedding_hidden_mapping_in is not None:
       x = self.embedding_hidden_mapping_in(x)  # [B, S, H]
-    bias = attention_bias(input_mask)
     outputs: dict[str, Any] = {"embedding_output": embedding_output, "encoder_input": x}
-    read = inputs.get("read_positions")
-    if depth is None:
-      depth = len(self._owners)
-    elif not tf.is_tensor(depth):
-      depth = self.config.at_depth(depth).num_hidden_layers
-    seeds = split_seed(layers_seed, len(self._owners) if tf.is_tensor(depth) else depth)
-    if read is None:
-      layers = self._run(x, bias, seeds, training=bool(training), count=depth)
-      x = [x, *layers][-1]
-      if self.layer_loop == "unrolled" and not self.remat and not tf.is_tensor(depth):
+    bias = attention_bias(input_mask)
+
+    if "read_positions" not in inputs:
+      layers = self.run_blocks(x, bias, seeds, num_blocks, training)
+      x = layers[-1]
+      if self.layer_loop == "unrolled" and not self.remat and not tf.is_tensor(num_blocks):
         outputs["all_encoder_layers"] = tuple(layers)
       return {**outputs, "sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
-    # The last block runs only at the positions that are read; it keeps little, so it is not recomputed.
-    x = [x, *self._run(x, bias, seeds[:-1], training=bool(training), count=depth - 1)][-1]
-    positions = tf.pad(integers(read), [[0, 0], [1, 0]])  # [CLS], position 0, is always read: by the pooler.
-    last = seeds[-1] if seeds[0] is None or not tf.is_tensor(depth) else tf.stack(seeds)[depth - 1]
-    x = self._block(-1, bias, last, x, positions)  # [B, 1 + Q, H]
+
+    # The heads read [CLS] and a few positions, so the last block computes only these: with 20 of 512 positions this
+    # saves most of a block. It keeps little for the backward pass, and is not rematerialized.
+    last = num_blocks - 1
+    x = self.run_blocks(x, bias, seeds[:-1], last, training)[-1]
+    positions = tf.pad(
+      integers(inputs["read_positions"]), [[0, 0], [1, 0]]
+    )  # The pooler reads position 0, [CLS].
+    last_seed = seeds[-1]
+    if last_seed is not None and tf.is_tensor(num_blocks):
+      last_seed = tf.stack(seeds)[last]
+    x = self.block(-1)(x, bias, last_seed, positions)  # [B, 1 + Q, H]
     return {**outputs, "sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
 
   def checkpoint_items(self) -> dict[str, Any]:
@@ -228,6 +321,6 @@ class Encoder(ConfigModel):
       **super().get_config(),
       "remat": self.remat,
       "layer_loop": self.layer_loop,
-      "accelerated": self.accelerated,
+      "accelerated": self._requested_accelerated,
       "lora_rank": self.lora_rank,
     }

@@ -80,14 +80,7 @@ class DepthSettings(Settings):
 
   def check_depths(self, model: AlbertConfig) -> None:
     """Raises a `UserError` where a model cannot be trained at these depths."""
-    depths = self.train_depths
-    for depth in depths:
-      model.at_depth(depth)
-    if depths and (len(set(depths)) < len(depths) or max(depths) != model.num_hidden_layers):
-      raise UserError(
-        "train_depths are different numbers, and the greatest is the model's number of layers. Received: "
-        f"{','.join(map(str, depths))} for {model.num_hidden_layers} layers. Use --num_hidden_layers={max(depths)}."
-      )
+    model.check_train_depths(self.train_depths)
 
 
 class StepConfig(DepthSettings):

@@ -7,10 +7,12 @@ import tensorflow as tf
 
 from albert_tf import AlbertEncoder
 from albert_tf.compat import keras
+from albert_tf.errors import UserError
 from albert_tf.modeling import (
   AlbertForPreTraining,
   named_variables,
 )
+from albert_tf.modeling import encoder as encoder_module
 from albert_tf.models import tasks as models
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
@@ -159,6 +161,49 @@ def test_reading_some_positions_gives_the_same(changes, options):
   none = model({**INPUTS, "read_positions": read[:, :0]})
   assert none["sequence_output"].shape == (2, 0, 6)
   np.testing.assert_allclose(none["pooled_output"], want["pooled_output"], atol=1e-5)
+
+
+def test_a_depth_counts_layers_of_all_their_blocks():
+  """The configuration's own number is the whole model, with any number of blocks in a layer."""
+  config = CONFIG.replace(inner_group_num=2)
+  model = randomize(AlbertEncoder(config))
+  want = model(INPUTS)
+  got = model(INPUTS, depth=config.num_hidden_layers)
+  assert len(got["all_encoder_layers"]) == 2 * config.num_hidden_layers
+  assert_equal_outputs(got, want, atol=0)
+
+
+@pytest.mark.parametrize("changes", [{"sharing": "none"}, {"num_hidden_groups": 2}, {"inner_group_num": 2}])
+def test_another_depth_is_refused_where_layers_differ(changes):
+  """As a number and as a tensor, with a value that is known or not."""
+  model = AlbertEncoder(CONFIG.replace(**changes))
+  run = tf.function(lambda depth: model(INPUTS, depth=depth)["pooled_output"], autograph=False)
+  for call in (
+    lambda: model(INPUTS, depth=1),
+    lambda: model(INPUTS, depth=tf.constant(1)),
+    lambda: run(tf.constant(1)),
+  ):
+    with pytest.raises(UserError, match=f"{next(iter(changes))}={next(iter(changes.values()))}"):
+      call()
+
+
+def test_a_tensor_depth_is_a_number_of_layers():
+  model = randomize(AlbertEncoder(CONFIG))
+  layers = CONFIG.num_hidden_layers
+  shallow = model(INPUTS, depth=tf.constant(1))["sequence_output"]
+  assert_equal_outputs(shallow, model(INPUTS, depth=1)["sequence_output"], atol=1e-6)
+  for depth in (0, layers + 1):
+    with pytest.raises(UserError, match=f"num_hidden_layers={layers}.* Received: {depth}"):
+      model(INPUTS, depth=tf.constant(depth))
+
+
+@pytest.mark.parametrize("asked", [None, True])
+def test_another_device_chooses_its_form_of_attention_anew(asked, monkeypatch):
+  """A file from a CPU, loaded on an accelerator, is fast there; what the user asked for stays."""
+  config = AlbertEncoder(CONFIG, dtype="mixed_bfloat16", accelerated=asked).get_config()
+  monkeypatch.setattr(encoder_module, "device_kind", lambda: "tpu")
+  assert AlbertEncoder.from_config(config).accelerated
+  assert config["accelerated"] is asked
 
 
 def test_too_long_a_sequence_is_refused():

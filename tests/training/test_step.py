@@ -190,7 +190,7 @@ def test_a_batch_that_cannot_be_divided_is_refused():
     (
       (1, 2),
       {"sharing": "attention"},
-      "one block that all layers share. Received: 1 layers .* sharing=attention",
+      "one block that all layers share. Received: train_depths=1,2, .*sharing=attention",
     ),
     ((0, 2), {}, "train_depths must be at least 1"),
   ],
