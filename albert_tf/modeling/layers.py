@@ -294,7 +294,12 @@ class ConfigModel(_Composite, ModelBase):
     )
 
   def get_config(self) -> dict[str, Any]:
-    return {**super().get_config(), "name": self.name, "config": self.config.to_dict()}
+    return {
+      **super().get_config(),
+      "name": self.name,
+      "dtype": self.dtype_policy.name,  # Keras 2 leaves it out.
+      "config": self.config.to_dict(),
+    }
 
   @classmethod
   def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
