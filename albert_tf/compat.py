@@ -90,13 +90,26 @@ class ModelBase(keras.Model):
     if hasattr(self.optimizer, "build"):  # Keras 2 has older ones that build themselves.
       self.optimizer.build(self.trainable_variables)
 
-  def noted_loss(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-    """This replica's part of a training batch's loss, which also joins the mean that Keras shows."""
-    loss = self.compute_loss(x, y, self(x, training=True), sample_weight)
-    if KERAS_3:  # Keras 2 has noted it.
+  def micro_batch_loss(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    """This replica's part of a training batch's loss, scaled for 16-bit gradients; updates all metrics."""
+    predictions = self(x, training=True)
+    loss = self.compute_loss(x, y, predictions, sample_weight)
+    if KERAS_3:  # Keras 2 has updated the mean loss.
       replicas = tf.distribute.get_strategy().num_replicas_in_sync
-      self._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
+      rows = tf.shape(tf.nest.flatten(x)[0])[0]
+      self._loss_tracker.update_state(loss * replicas, sample_weight=rows)
+    self.compute_metrics(x, y, predictions, sample_weight)
+    if KERAS_3:
+      return self.optimizer.scale_loss(loss)
+    if hasattr(self.optimizer, "get_scaled_loss"):  # With mixed_float16 alone.
+      return self.optimizer.get_scaled_loss(loss)
     return loss
+
+  def apply_scaled_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+    """Makes an update with the sum of the gradients of `micro_batch_loss`."""
+    if not KERAS_3 and hasattr(self.optimizer, "get_unscaled_gradients"):
+      gradients = self.optimizer.get_unscaled_gradients(gradients)
+    self.optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
 
   # Over several workers Keras 3 takes means that TensorFlow has not: of a batch that is a mapping, and of scalar
   # metrics along an axis. A worker's own part shows the types as well, and a metric can have an axis.

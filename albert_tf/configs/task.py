@@ -16,37 +16,29 @@ SQUAD_VERSIONS = ("1.1", "2.0")
 
 
 class TaskKind(NamedTuple):
-  """The classes of a kind of task.
+  """The names of a kind of task elsewhere; `models.tasks.model_class` has its Keras class.
 
   Attributes:
-    model: the model's class, with its module.
     export_kind: the kind of SavedModel, as in `export_saved_model.py --model`.
     huggingface: Hugging Face's class, as in `config.json`; empty for none.
     problem_type: `problem_type` of that class in `config.json`.
   """
 
-  model: str
   export_kind: str
   huggingface: str = ""
   problem_type: str = ""
 
 
-_MODELS = "albert_tf.models."
-_CLASSIFIER = (f"{_MODELS}tasks.AlbertClassifier", "classifier", "AlbertForSequenceClassification")
+_CLASSIFIER = ("classifier", "AlbertForSequenceClassification")
 TASK_KINDS: Mapping[str, TaskKind] = {
   "classification": TaskKind(*_CLASSIFIER, "single_label_classification"),  # One of the labels.
   "multi_label": TaskKind(*_CLASSIFIER, "multi_label_classification"),  # Any of them, or none.
   "regression": TaskKind(*_CLASSIFIER, "regression"),
-  "question_answering": TaskKind(  # Hugging Face's class is of SQuAD 1.1.
-    f"{_MODELS}tasks.AlbertQuestionAnswering", "question_answering", "AlbertForQuestionAnswering"
-  ),
-  "multiple_choice": TaskKind(
-    f"{_MODELS}tasks.AlbertMultipleChoice", "multiple_choice", "AlbertForMultipleChoice"
-  ),
-  "token_classification": TaskKind(
-    f"{_MODELS}tasks.AlbertTagger", "token_classification", "AlbertForTokenClassification"
-  ),
-  "sentence_vectors": TaskKind(f"{_MODELS}sentence_vectors.AlbertSentenceEncoder", "sentence_encoder"),
+  # Hugging Face's class is of SQuAD 1.1.
+  "question_answering": TaskKind("question_answering", "AlbertForQuestionAnswering"),
+  "multiple_choice": TaskKind("multiple_choice", "AlbertForMultipleChoice"),
+  "token_classification": TaskKind("token_classification", "AlbertForTokenClassification"),
+  "sentence_vectors": TaskKind("sentence_encoder"),
 }
 _WITHOUT_LABELS = ("regression", "question_answering", "multiple_choice")
 
@@ -108,11 +100,6 @@ class TaskSpec(Settings):
       raise UserError(f"thresholds belong to multi_label, one to a label. Received: {self.thresholds!r}.")
 
   @property
-  def model(self) -> str:
-    """The model's class, with its module."""
-    return TASK_KINDS[self.kind].model
-
-  @property
   def export_kind(self) -> str:
     """The kind of SavedModel."""
     return TASK_KINDS[self.kind].export_kind
@@ -156,19 +143,17 @@ class TaskSpec(Settings):
     Raises:
       UserError: the file is damaged or of another program, or its problem type or numbers of labels are unknown.
     """
-    path, theirs = (os.path.join(directory, name) for name in (TASK_FILE, "config.json"))
-    saved = cls.from_dict(files.read_json(path), source=path) if files.exists(path) else None
-    found = _of_huggingface(theirs) if files.exists(theirs) else None
-    if found is None or (saved is not None and saved.kind == found[0]):
-      return saved and dataclasses.replace(saved, label_names=found[1] if found else saved.label_names)
-    longest, tokenizer = found[2], os.path.join(directory, "tokenizer_config.json")
-    if files.exists(tokenizer):  # A number such as 1e30 means: no limit.
-      length = files.read_json(tokenizer, model_max_length=float | int | None).get("model_max_length")
-      longest = min(longest, int(length or longest))
-    version = "1.1" if found[0] == "question_answering" else ""
-    return cls(
-      kind=found[0], name="custom", label_names=found[1], max_seq_length=longest, squad_version=version
-    )
+    saved = None
+    path = os.path.join(directory, TASK_FILE)
+    if files.exists(path):
+      saved = cls.from_dict(files.read_json(path), source=path)
+    huggingface = read_huggingface_task(directory)
+    if huggingface is None:
+      return saved
+    if saved is not None and saved.kind == huggingface.kind:
+      # Hugging Face's tools may have renamed the labels; the other settings are only in our file.
+      return dataclasses.replace(saved, label_names=huggingface.label_names)
+    return huggingface
 
   def to_huggingface_dict(self) -> dict[str, Any]:
     """The entries of Hugging Face's `config.json` for a task; empty if Hugging Face has no class for it."""
@@ -184,25 +169,61 @@ class TaskSpec(Settings):
     return values
 
 
-def _of_huggingface(path: str) -> tuple[str, tuple[str, ...], int] | None:
-  """Kind of task, names of labels and longest text of a `config.json`; None if its class has no task."""
+def read_huggingface_task(directory: str) -> TaskSpec | None:
+  """The task of a fine-tuned model of Hugging Face; None if there is none, or its class has no task here.
+
+  Raises:
+    UserError: the problem type is unknown, or labels are not numbered from 0.
+  """
+  path = os.path.join(directory, "config.json")
+  if not files.exists(path):
+    return None
   config = files.read_json(
     path, problem_type=str | None, id2label=dict | None, max_position_embeddings=int | None
   )
-  architectures = config.get("architectures")
-  kinds = {of.problem_type: kind for kind, of in TASK_KINDS.items() if [of.huggingface] == architectures}
-  if not kinds:
+  kind_of_problem = {
+    names.problem_type: kind
+    for kind, names in TASK_KINDS.items()
+    if config.get("architectures") == [names.huggingface]
+  }
+  if not kind_of_problem:
     return None
-  labels = config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}  # Transformers' own.
-  names: Any = tuple(labels.get(str(i)) for i in range(len(labels)))
-  problem = config.get("problem_type") or ("regression" if len(names) == 1 else "single_label_classification")
-  kind = kinds.get("") or kinds.get(problem)
-  if kind is None or not all(isinstance(name, str) for name in names):
+
+  labels = config.get("id2label")
+  if not labels:
+    labels = {"0": "LABEL_0", "1": "LABEL_1"}  # Transformers' own.
+  label_names = tuple(labels.get(str(number)) for number in range(len(labels)))
+  problem = config.get("problem_type")
+  if not problem:
+    problem = "regression" if len(labels) == 1 else "single_label_classification"
+  kind = kind_of_problem.get("")  # Of a class with one kind of task.
+  if kind is None:
+    kind = kind_of_problem.get(problem)
+  if kind is None or not all(isinstance(name, str) for name in label_names):
     raise UserError(
-      f"problem_type must be one of {', '.join(filter(None, kinds)) or 'any'}, and id2label name the labels from 0 on. "
-      f"Received: {problem}, {labels!r:.80} in {path}. To use only its encoder, write AlbertModel in architectures."
+      f"problem_type must be one of {', '.join(filter(None, kind_of_problem)) or 'any'}, and id2label name the labels "
+      f"from 0 on. Received: {problem}, {labels!r:.80} in {path}. To use only its encoder, write AlbertModel in "
+      "architectures."
     )
-  return kind, () if kind in _WITHOUT_LABELS else names, config.get("max_position_embeddings") or 512
+  if kind in _WITHOUT_LABELS:
+    label_names = ()
+
+  max_seq_length = config.get("max_position_embeddings") or 512
+  tokenizer_path = os.path.join(directory, "tokenizer_config.json")
+  if files.exists(tokenizer_path):
+    limit = files.read_json(tokenizer_path, model_max_length=float | int | None).get("model_max_length")
+    if limit:
+      max_seq_length = min(max_seq_length, int(limit))  # A number such as 1e30 means: no limit.
+  squad_version = ""
+  if kind == "question_answering":
+    squad_version = "1.1"
+  return TaskSpec(
+    kind=kind,
+    name="custom",
+    label_names=label_names,
+    max_seq_length=max_seq_length,
+    squad_version=squad_version,
+  )
 
 
 def best_run(directory: str) -> str:

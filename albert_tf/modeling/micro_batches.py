@@ -6,8 +6,30 @@ from typing import Any
 import tensorflow as tf
 
 
+def count_equal_parts(values: tf.Tensor, *, at_least: int) -> int | tf.Tensor:
+  """The smallest number of equal parts of a batch, at least `at_least`; a tensor where the shape is not static.
+
+  With at least 4 parts, 32 rows are 4 parts of 8. A last batch of 30 rows is 5 parts of 6, and one of 7 rows
+  7 parts of 1. Fewer rows than parts are one part each, and none are one empty part.
+
+  Args:
+    values: `[B, …]`, any tensor of the batch.
+  """
+  rows = values.shape[0]
+  if rows is not None:
+    most = max(1, rows)
+    return next(count for count in range(min(at_least, most), most + 1) if rows % count == 0)
+  rows = tf.shape(values)[0]
+  most = tf.maximum(1, rows)
+  counts = tf.range(tf.minimum(at_least, most), most + 1)
+  return counts[tf.argmax(rows % counts == 0)]
+
+
 def sum_over_micro_batches(
-  compute: Callable[[Any, tf.Tensor], Sequence[tf.Tensor]], batch: Any, count: int, zeros: Sequence[tf.Tensor]
+  compute: Callable[[Any, tf.Tensor], Sequence[tf.Tensor]],
+  batch: Any,
+  count: int | tf.Tensor,
+  zeros: Sequence[tf.Tensor],
 ) -> list[tf.Tensor]:
   """Sums of `compute(part, i)` over `count` equal parts of a batch, computed one after the other.
 

@@ -30,7 +30,7 @@ class AlbertSentenceEncoder(TaskModel):
   Reference: Reimers and Gurevych 2019, arXiv 1908.10084, section 3.
   """
 
-  task_kind = "sentence_vectors"
+  task_kinds = ("sentence_vectors",)
   text_kind = "sentences"
   new_variables = WITHOUT_POOLER
   _head_dropout = False

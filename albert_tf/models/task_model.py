@@ -4,21 +4,26 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any, ClassVar
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints import ANY_HEAD, Checkpoint
-from albert_tf.compat import keras, raw_variable
+from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import Encoder
 from albert_tf.modeling.layers import resolve_seed, split_seed
-from albert_tf.modeling.micro_batches import draw_depth, sum_over_micro_batches
+from albert_tf.modeling.micro_batches import count_equal_parts, draw_depth, sum_over_micro_batches
 from albert_tf.modeling.text_inputs import integers, text_inputs
-from albert_tf.models.text_model import TextModel
+from albert_tf.models.text_model import LoadPlan, TextModel
 
 WITHOUT_POOLER = f"{ANY_HEAD}|^bert/pooler/"  # New variables of models that do not use the pooler.
-_OF_TASK = {field.name for field in dataclasses.fields(TaskSpec)} - {"kind", "name", "max_seq_length"}
+# Options of `from_pretrained`: fields of the task, and arguments of the class. Others are the head's.
+_LABEL_OPTIONS = ("num_labels", "problem")  # A fine-tuned run has its own.
+_TASK_OPTIONS = {*_LABEL_OPTIONS, *(field.name for field in dataclasses.fields(TaskSpec))}
+_TASK_OPTIONS -= {"kind", "name", "max_seq_length"}
+_CLASS_OPTIONS = ("encoder_options", "dtype", "name", "preprocessor", "head_options")
 DROPOUT_SEED = "dropout_seed"  # An input in training, int32 `[B, 2]`; its first row seeds the call.
 
 
@@ -41,13 +46,12 @@ class TaskModel(TextModel):
     preprocessor: see `TextModel`.
   """
 
-  task_kind: str  # See `configs.task.TASK_KINDS`.
+  task_kinds: ClassVar[tuple[str, ...]]  # Of `configs.task.TASK_KINDS`, the default first.
   task_defaults: ClassVar[Mapping[str, Any]] = {"name": "custom"}  # Fields of `TaskSpec`.
   new_variables = ANY_HEAD
-  # Micro-batches of an update; set it before `fit`. Metrics other than the loss need 1.
-  gradient_accumulation_steps = 1
-  train_depths: Sequence[int] = ()  # Each update of `fit` runs one of these numbers of layers, by this seed.
-  depth_seed = 0
+  gradient_accumulation_steps = 1  # Micro-batches of an update; set it before `fit`.
+  depth_seed = 0  # Of `train_depths`.
+  _train_depths: tuple[int, ...] = ()
   _head_dropout = True
   _reads_pooler = False  # If false, the pooler is not trained; checkpoints still hold it.
 
@@ -79,69 +83,102 @@ class TaskModel(TextModel):
   @classmethod
   def make_task(cls, **fields: Any) -> TaskSpec:
     """Makes a task for this class from fields of `TaskSpec`; `num_labels` may replace `label_names`."""
-    return TaskSpec(**{"kind": cls.task_kind, **cls.task_defaults, **fields})
+    return TaskSpec(**{"kind": cls.task_kinds[0], **cls.task_defaults, **fields})
 
   @property
   def export_kind(self) -> str:  # type: ignore[override]
     return self.task.export_kind
 
   @classmethod
-  def _of_checkpoint(
-    cls, checkpoint: Checkpoint, max_length: int | None, options: dict[str, Any]
-  ) -> tuple[Checkpoint, dict[str, Any], dict[str, Any], str]:
-    """Takes the task of a fine-tuned run of this class; else makes one from the fields of `TaskSpec`."""
-    limit = checkpoint.config.max_position_embeddings
-    given = {name: options.pop(name) for name in ("num_labels", "problem", *_OF_TASK) if name in options}
-    given |= {name: tuple(given[name]) for name in ("label_names", "thresholds") if name in given}
-    saved = TaskSpec.find(checkpoint.directory)
-    is_own = saved is not None and saved.model == f"{cls.__module__}.{cls.__name__}"
-    if saved is not None and is_own:
-      of_run = {"num_labels": saved.num_labels, "problem": saved.kind}
-      task = dataclasses.replace(saved, **{k: v for k, v in given.items() if k not in of_run})
-      for name, value in of_run.items():
-        if given.get(name, value) != value:
-          raise UserError(
-            f"A fine-tuned run has its own labels. Received: {name}={given[name]}, and {checkpoint.path} with {value}. "
-            f"Leave {name} out, or name the run that this one was fine-tuned from."
-          )
-    else:
-      task = cls.make_task(max_seq_length=max_length or limit, **given)
-      if saved is not None:  # Only the encoder: two heads may have the same names and shapes.
-        encoder = {name: value for name, value in checkpoint.variables.items() if name.startswith("bert/")}
-        checkpoint = dataclasses.replace(checkpoint, variables=encoder)
-    if max_length:
-      task = dataclasses.replace(task, max_seq_length=max_length)
+  def plan_load(cls, checkpoint: Checkpoint, max_length: int | None, options: Mapping[str, Any]) -> LoadPlan:
+    """See `TextModel.plan_load`; a run that was fine-tuned for this class brings its task and its head."""
+    task_fields = {name: value for name, value in options.items() if name in _TASK_OPTIONS}
+    for name in ("label_names", "thresholds"):
+      if name in task_fields:
+        task_fields[name] = tuple(task_fields[name])
+    if max_length is not None:
+      task_fields["max_seq_length"] = max_length
+
+    saved_task = TaskSpec.find(checkpoint.directory)
+    if saved_task is not None and saved_task.kind in cls.task_kinds:
+      _refuse_other_labels(saved_task, task_fields, checkpoint.path)
+      # Complete, except that some Hugging Face models have no pooler.
+      may_be_missing = ""
+      if not cls._reads_pooler:
+        may_be_missing = "^bert/pooler/"
+      changes = {name: value for name, value in task_fields.items() if name not in _LABEL_OPTIONS}
+      task = dataclasses.replace(saved_task, **changes)
+      return cls._make_plan(task, options, checkpoint.variables, may_be_missing)
+
+    task_fields.setdefault("max_seq_length", checkpoint.config.max_position_embeddings)
+    variables = checkpoint.variables
+    if saved_task is not None:
+      # Fine-tuned for another class. Two heads may have the same names and shapes, so only the encoder is taken.
+      variables = {name: value for name, value in variables.items() if name.startswith("bert/")}
+    return cls._make_plan(cls.make_task(**task_fields), options, variables, cls.new_variables)
+
+  @classmethod
+  def _make_plan(
+    cls,
+    task: TaskSpec,
+    options: Mapping[str, Any],
+    variables: Mapping[str, np.ndarray],
+    may_be_missing: str,
+  ) -> LoadPlan:
+    arguments = {name: value for name, value in options.items() if name in _CLASS_OPTIONS}
+    encoder_options = dict(options.get("encoder_options") or {})
     if "lora_rank" in options:
-      rank = {"lora_rank": options.pop("lora_rank")}
-      options["encoder_options"] = {**options.get("encoder_options", {}), **rank}
-    known = ("encoder_options", "dtype", "name", "preprocessor", "head_options")
-    head = {name: options.pop(name) for name in list(options) if name not in known}
-    options |= {"task": task, "head_options": {**options.get("head_options", {}), **head}}
-    sizes = {"max_qa_length": task.max_qa_length, "max_query_length": task.max_query_length}
-    new = cls.new_variables
-    if is_own:  # Complete, except that some Hugging Face models have no pooler.
-      new = "" if cls._reads_pooler else "^bert/pooler/"
-    return checkpoint, {"max_length": task.max_seq_length, **sizes}, options, new
+      encoder_options["lora_rank"] = options["lora_rank"]
+    head_options = dict(options.get("head_options") or {})
+    for name, value in options.items():
+      if name not in (*_CLASS_OPTIONS, *_TASK_OPTIONS, "lora_rank"):
+        head_options[name] = value
+    return LoadPlan(
+      variables=variables,
+      may_be_missing=may_be_missing,
+      lengths={
+        "max_length": task.max_seq_length,
+        "max_qa_length": task.max_qa_length,
+        "max_query_length": task.max_query_length,
+      },
+      options={
+        **arguments,
+        "task": task,
+        "encoder_options": encoder_options,
+        "head_options": head_options,
+      },
+    )
 
   # ------------------------------------------------------------------ the model
 
+  @property
+  def train_depths(self) -> Sequence[int]:
+    """Each update of `fit` runs one of these numbers of layers, drawn by `depth_seed` and the update's number."""
+    return self._train_depths
+
+  @train_depths.setter
+  def train_depths(self, depths: Sequence[int]) -> None:
+    self.config.check_train_depths(depths)
+    self._train_depths = tuple(depths)
+
   def train_step(self, data: Any) -> dict[str, Any]:
     """`keras.Model.train_step`, which may compute a batch as several micro-batches."""
-    count = self.gradient_accumulation_steps
-    if count == 1:
+    if self.gradient_accumulation_steps == 1:
       return super().train_step(data)
     variables = self.trainable_variables
+    batch = [values for values in keras.utils.unpack_x_y_sample_weight(data) if values is not None]
+    count = count_equal_parts(tf.nest.flatten(batch)[0], at_least=self.gradient_accumulation_steps)
 
     def micro_batch(part: Any, i: tf.Tensor) -> list[tf.Tensor]:
       del i  # Each micro-batch has its own dropout seeds.
       with tf.GradientTape() as tape:
-        loss = self.noted_loss(*part) / count
+        loss = self.micro_batch_loss(*part)
+        loss /= tf.cast(count, loss.dtype)
       return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
 
     zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
-    batch = [part for part in keras.utils.unpack_x_y_sample_weight(data) if part is not None]
     gradients = sum_over_micro_batches(micro_batch, batch, count, zeros)
-    self.optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
+    self.apply_scaled_gradients(gradients, variables)
     return self.shown_metrics(self.get_metrics_result())
 
   def call(
@@ -156,7 +193,7 @@ class TaskModel(TextModel):
     seed = resolve_seed(seed, training=training)
     encoder_seed, head_seed = split_seed(seed, 2) if self._head_dropout else (seed, None)
     if training and depth is None and self.train_depths:
-      step = tf.cast(raw_variable(self.optimizer.iterations), tf.int32)
+      step = tf.cast(tf.convert_to_tensor(self.optimizer.iterations), tf.int32)
       depth = draw_depth(self.train_depths, tf.stack([self.depth_seed, step]))
     encoded = self._encode(inputs, training=training, seed=encoder_seed, depth=depth)
     return self._answer(encoded, inputs, training=training, seed=head_seed)
@@ -188,3 +225,14 @@ class TaskModel(TextModel):
   def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
     task = TaskSpec.from_dict(config["task"], source="a saved model")
     return super().from_config({**config, "task": task}, custom_objects)
+
+
+def _refuse_other_labels(saved_task: TaskSpec, task_fields: Mapping[str, Any], path: str) -> None:
+  """Raises `UserError` where the caller asks for other labels than those of a fine-tuned run."""
+  of_run = {"num_labels": saved_task.num_labels, "problem": saved_task.kind}
+  for name in _LABEL_OPTIONS:
+    if name in task_fields and task_fields[name] != of_run[name]:
+      raise UserError(
+        f"A fine-tuned run has its own labels. Received: {name}={task_fields[name]}, and {path} with "
+        f"{of_run[name]}. Leave {name} out, or name the run that this one was fine-tuned from."
+      )

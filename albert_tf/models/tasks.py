@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 import contextlib
 import dataclasses
-import importlib
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,10 +10,11 @@ import tensorflow as tf
 
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.task import TASK_KINDS, TaskSpec
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.models.heads import ClassificationHead, SpanHead, Squad2Head
+from albert_tf.models.sentence_vectors import AlbertSentenceEncoder
 from albert_tf.models.task_model import WITHOUT_POOLER, TaskModel, joined_rows
 
 
@@ -26,9 +26,8 @@ class _WithLabels(TaskModel):
 
   @classmethod
   def make_task(cls, *, num_labels: int | None = None, problem: str | None = None, **fields: Any) -> TaskSpec:
-    problems = [kind for kind, of in TASK_KINDS.items() if of.model == TASK_KINDS[cls.task_kind].model]
-    if problem and problem not in problems:
-      raise UserError(f"problem must be one of {', '.join(problems)}. Received: {problem!r}.")
+    if problem and problem not in cls.task_kinds:
+      raise UserError(f"problem must be one of {', '.join(cls.task_kinds)}. Received: {problem!r}.")
     names = tuple(fields.pop("label_names", ()))
     num_labels = num_labels or len(names) or int(problem == "regression")
     if not num_labels:
@@ -41,8 +40,9 @@ class _WithLabels(TaskModel):
         f"num_labels and label_names must agree. Received: {num_labels}, and {len(names)} names. Leave num_labels out."
       )
     names = names or tuple(map(str, range(num_labels)))
-    is_value = cls.task_kind == "classification" and num_labels == 1 and not problem
-    kind = problem or ("regression" if is_value else cls.task_kind)
+    kind = problem or cls.task_kinds[0]
+    if not problem and num_labels == 1 and "regression" in cls.task_kinds:
+      kind = "regression"
     return super().make_task(kind=kind, label_names=() if kind == "regression" else names, **fields)
 
 
@@ -67,7 +67,7 @@ class AlbertClassifier(_WithLabels):
     >>> model.predict(["A text.", "Another."])
   """
 
-  task_kind = "classification"
+  task_kinds = ("classification", "multi_label", "regression")
   _reads_pooler = True
 
   def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -152,7 +152,7 @@ class AlbertMultipleChoice(TaskModel):
     Logits over the choices, float32 `[B, C]`.
   """
 
-  task_kind = "multiple_choice"
+  task_kinds = ("multiple_choice",)
   text_kind = "choices"
   _reads_pooler = True
 
@@ -182,7 +182,7 @@ class AlbertTagger(_WithLabels):
     Logits, float32 `[B, S, C]`, or `[B, N, C]` of words.
   """
 
-  task_kind = "token_classification"
+  task_kinds = ("token_classification",)
   text_kind = "words"
   per_piece = True
   new_variables = WITHOUT_POOLER
@@ -210,7 +210,7 @@ class AlbertQuestionAnswering(TaskModel):
     1.1: `start_logits` and `end_logits`, float32 `[B, S]`. 2.0: see `Squad2Head`.
   """
 
-  task_kind = "question_answering"
+  task_kinds = ("question_answering",)
   task_defaults: ClassVar = {"name": "squad", "squad_version": "2.0"}
   text_kind = "question"
   per_piece = True
@@ -236,10 +236,19 @@ class AlbertQuestionAnswering(TaskModel):
     return {"bert": self.encoder, **{prefix + k: v for k, v in self.head.checkpoint_items().items()}}
 
 
+_CLASSES: tuple[type[TaskModel], ...] = (
+  AlbertClassifier,
+  AlbertMultipleChoice,
+  AlbertTagger,
+  AlbertQuestionAnswering,
+  AlbertSentenceEncoder,
+)
+_CLASS_OF_KIND = {kind: model for model in _CLASSES for kind in model.task_kinds}
+
+
 def model_class(task: TaskSpec) -> type[TaskModel]:
   """The class of the model for a task."""
-  module, _, name = task.model.rpartition(".")
-  return getattr(importlib.import_module(module), name)
+  return _CLASS_OF_KIND[task.kind]
 
 
 def make_model(task: TaskSpec, config: AlbertConfig, **options: Any) -> TaskModel:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.checkpoints import ANY_HEAD, Checkpoint, load_weights, read_checkpoint
 from albert_tf.checkpoints.bundle import write_bundle
-from albert_tf.compat import device_kind, keras, raw_variable
+from albert_tf.compat import device_kind, keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling.layers import ConfigModel
@@ -26,6 +26,23 @@ _OTHER_FORMATS = {
   "onnx": 'Call save_pretrained, and follow "ONNX" in docs/serving.md',
 }
 _ROWS_AT_ONCE = 1024  # Texts tokenized together: twice as fast as all texts together, in half the memory.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoadPlan:
+  """What `from_pretrained` builds, and which weights it takes.
+
+  Attributes:
+    variables: original name → array.
+    may_be_missing: pattern of variables that keep their initial values where a checkpoint lacks them; empty: none.
+    lengths: those of the `AlbertPreprocessor`, by its arguments' names.
+    options: arguments of the class.
+  """
+
+  variables: Mapping[str, np.ndarray]
+  may_be_missing: str
+  lengths: Mapping[str, int]
+  options: Mapping[str, Any]
 
 
 class TextModel(ConfigModel):
@@ -70,21 +87,34 @@ class TextModel(ConfigModel):
     checkpoint = path if isinstance(path, Checkpoint) else read_checkpoint(path)
     config = (config or checkpoint.config).at_depth(num_hidden_layers)
     config.check_length(max_length or 0, f"a model of {checkpoint.path}")
-    checkpoint, lengths, options, new = cls._of_checkpoint(checkpoint, max_length, options)
-    if checkpoint.tokenizer is not None and "preprocessor" not in options:
-      lengths["max_length"] = min(lengths["max_length"], config.max_position_embeddings)
-      options["preprocessor"] = AlbertPreprocessor(checkpoint.load_tokenizer(), kind=cls.text_kind, **lengths)
-    model = cls(config, **options)
-    load_weights(model, checkpoint, allow_missing=f"{new or '(?!)'}|/lora_[ab]$", allow_unused=ANY_HEAD)
+    plan = cls.plan_load(checkpoint, max_length, options)
+    arguments = dict(plan.options)
+    if checkpoint.tokenizer is not None and "preprocessor" not in arguments:
+      # A task of Hugging Face may name a greater length than the model has positions.
+      max_length = min(plan.lengths["max_length"], config.max_position_embeddings)
+      arguments["preprocessor"] = AlbertPreprocessor(
+        checkpoint.load_tokenizer(), kind=cls.text_kind, **{**plan.lengths, "max_length": max_length}
+      )
+    model = cls(config, **arguments)
+    may_be_missing = "/lora_[ab]$"  # Low-rank additions are always new.
+    if plan.may_be_missing:
+      may_be_missing += f"|{plan.may_be_missing}"
+    load_weights(
+      model, plan.variables, allow_missing=may_be_missing, allow_unused=ANY_HEAD, source=checkpoint.path
+    )
     return model
 
   @classmethod
-  def _of_checkpoint(
-    cls, checkpoint: Checkpoint, max_length: int | None, options: dict[str, Any]
-  ) -> tuple[Checkpoint, dict[str, Any], dict[str, Any], str]:
-    """Weights for this class, preprocessor lengths, arguments of the class, pattern of new variables."""
-    length = max_length or checkpoint.config.max_position_embeddings
-    return checkpoint, {"max_length": length}, options, cls.new_variables
+  def plan_load(cls, checkpoint: Checkpoint, max_length: int | None, options: Mapping[str, Any]) -> LoadPlan:
+    """Decides what `from_pretrained` makes of a checkpoint, of its `max_length` and of its other options."""
+    if max_length is None:
+      max_length = checkpoint.config.max_position_embeddings
+    return LoadPlan(
+      variables=checkpoint.variables,
+      may_be_missing=cls.new_variables,
+      lengths={"max_length": max_length},
+      options=options,
+    )
 
   def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     if holds_text(inputs):
@@ -219,7 +249,9 @@ class TextModel(ConfigModel):
     directory = files.text_of(directory)
     files.check_new(directory)
     optimizer = getattr(self, "optimizer", None)
-    step = int(raw_variable(optimizer.iterations).numpy()) if optimizer is not None else 0
+    step = 0
+    if optimizer is not None:
+      step = int(tf.convert_to_tensor(optimizer.iterations))  # With Keras' own accumulation no variable.
     with files.atomic_directory(directory) as folder:
       files.write_text(os.path.join(folder, "albert_config.json"), self.config.to_json_string())
       if self.preprocessor is not None:

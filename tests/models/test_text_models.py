@@ -290,6 +290,25 @@ def test_the_encoder_inside_a_functional_model(run, tmp_path):
   assert {name.split("/")[0] for name in named_variables(encoder)} == {"bert"}
 
 
+@pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
+def test_a_subclass_continues_a_run_of_its_base_class(kind, run, tmp_path):
+  """Head, labels and lengths are the run's, and what it saves is a run of the base class."""
+  source = run
+  if kind in TASKS:
+    source = tmp_path / "run"
+    encoder = AlbertEncoder.from_pretrained(str(run))
+    tiny_run.write_fine_tuned_run(source, TASKS[kind], encoder.config, encoder.preprocessor.tokenizer)
+  expected = kind.from_pretrained(str(source))
+  mine = type("Mine", (kind,), {}).from_pretrained(str(source))
+  mine.save_pretrained(str(tmp_path / "saved"))
+  for model in (mine, kind.from_pretrained(str(tmp_path / "saved"))):
+    assert getattr(model, "task", None) == TASKS.get(kind)
+    assert model.preprocessor.max_length == expected.preprocessor.max_length
+    weights = named_variables(model)
+    for name, variable in named_variables(expected).items():
+      np.testing.assert_array_equal(weights[name], variable, err_msg=name)
+
+
 def test_the_head_of_another_task_is_not_taken(run, tmp_path):
   """Heads of classes and of tags have the same names and, in this test, the same shape."""
   encoder = AlbertEncoder.from_pretrained(str(run))
