@@ -192,7 +192,7 @@ def read_huggingface_task(directory: str) -> TaskSpec | None:
   labels = config.get("id2label")
   if not labels:
     labels = {"0": "LABEL_0", "1": "LABEL_1"}  # Transformers' own.
-  label_names = tuple(labels.get(str(number)) for number in range(len(labels)))
+  label_names: tuple[Any, ...] = tuple(labels.get(str(number)) for number in range(len(labels)))
   problem = config.get("problem_type")
   if not problem:
     problem = "regression" if len(labels) == 1 else "single_label_classification"

@@ -159,7 +159,7 @@ class Encoder(ConfigModel):
 
   def _freeze_all_but_lora(self) -> None:
     """`Dense` freezes the kernels that have low-rank additions; here are the other weights."""
-    frozen = [self.embeddings, self.pooler]
+    frozen: list[Any] = [self.embeddings, self.pooler]
     if self.embedding_hidden_mapping_in is not None:
       frozen.append(self.embedding_hidden_mapping_in)
     for sublayers in (self.attention_sublayers, self.ffn_sublayers):

@@ -41,7 +41,7 @@ class LoadPlan:
 
   variables: Mapping[str, np.ndarray]
   may_be_missing: str
-  lengths: Mapping[str, int]
+  lengths: Mapping[str, Any]
   options: Mapping[str, Any]
 
 

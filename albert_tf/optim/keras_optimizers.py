@@ -11,8 +11,9 @@ from albert_tf import compat
 from albert_tf.optim.config import MomentHyperparameters, ScheduleConfig
 from albert_tf.optim.lamb import lamb_update, rate_after_steps
 
-# The original's LayerNorm|layer_norm|bias, as Keras users spell them.
-KERAS_EXCLUDED_PATTERN = r"(?i)layer_?norm|bias|(^|/)(gamma|beta)$"
+# The original's LayerNorm|layer_norm|bias, as Keras users spell them: a bias, or any variable of a layer that
+# normalizes. Whole names alone, so that a model named "debiased" is trained as any other.
+KERAS_EXCLUDED_PATTERN = r"(?i)(^|/)((\w+_)?bias|gamma|beta|(\w+_)?layer_?norm(alization)?(_\d+)?/\w+)$"
 
 
 @compat.keras.saving.register_keras_serializable(package="albert_tf")

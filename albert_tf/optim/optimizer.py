@@ -13,7 +13,7 @@ from albert_tf.optim.lamb import global_norm, lamb_update
 
 # The two groups. Decayed variables also adapt under LAMB; excluded ones do neither (the original's exclusion list).
 DECAYED_PATTERN = r"(^|/)(kernel|(word|token_type|position)_embeddings|output_weights)$"
-EXCLUDED_PATTERN = r"LayerNorm|layer_norm|bias"
+EXCLUDED_PATTERN = r"(^|/)(LayerNorm(_\d+)?/(gamma|beta)|(\w+_)?bias)$"
 
 
 def assign_decay(names: Iterable[str]) -> dict[str, bool]:

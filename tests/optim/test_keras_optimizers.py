@@ -93,16 +93,29 @@ def test_keras_own_weight_decay_is_refused():
     AdamW(0.1, weight_decay=0.01)
 
 
-def test_an_albert_is_excluded_and_scaled_as_in_the_training_loop():
-  """Keras paths and checkpoint names give the same groups and trust ratios."""
+@pytest.mark.parametrize("model_name", ["albert", "debiased", "layer_norm_free"])
+def test_an_albert_is_excluded_and_scaled_as_in_the_training_loop(model_name):
+  """Keras paths and checkpoint names give the same groups and trust ratios, whatever the model's name."""
   config = AlbertConfig(vocab_size=11, embedding_size=4, hidden_size=6, num_hidden_layers=4, num_attention_heads=2,
                         intermediate_size=10, num_hidden_groups=2, inner_group_num=2,
                         max_position_embeddings=8)  # fmt: skip
-  model = AlbertForPreTraining(config)
+  model = AlbertForPreTraining(config, name=model_name)
   named = named_variables(model)
   names = {id(variable): name for name, variable in named.items()}
   decays = assign_decay(named)
-  paths = {names[id(compat.raw_variable(v))]: compat.variable_path(v) for v in model.trainable_variables}
+  variables = {names[id(compat.raw_variable(v))]: v for v in model.trainable_variables}
+  paths = {name: f"{model_name}/{compat.variable_path(v)}" for name, v in variables.items()}
   assert paths.keys() == named.keys()
   for name, path in paths.items():
     assert decays[name] == (not re.search(KERAS_EXCLUDED_PATTERN, path)), (name, path)
+
+
+def test_groups_are_of_whole_names():
+  """A head named "debiased" decays; its bias does not."""
+  groups = {
+    "debiased/kernel": True,
+    "debiased/bias": False,
+    "a/output_bias": False,
+    "LayerNorm_1/gamma": False,
+  }
+  assert assign_decay(groups) == groups
