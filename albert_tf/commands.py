@@ -67,12 +67,7 @@ def _value(field: settings.Field) -> Any:
 
 
 def refuse_flags(mode: str, names: Iterable[str]) -> None:
-  """Raises `UserError` if a flag that a mode of a command does not read is not at its default.
-
-  Args:
-    mode: the flag that chose the mode, such as "--task_name=mrpc".
-    names: flags of other modes.
-  """
+  """Raises `UserError` if a flag of another mode is not at its default; `mode` is such as "--task_name=mrpc"."""
   changed = [FLAGS[name] for name in names if FLAGS[name].value != FLAGS[name].default]
   if changed:
     words = ", ".join(f"--{flag.name}={flag.value}" for flag in changed)

@@ -450,11 +450,7 @@ def write_text(path: str, text: str) -> None:
 
 
 def write_json(path: str, values: Any) -> None:
-  """Writes a JSON object, atomically.
-
-  Raises:
-    UserError: a number in it is not finite, for which JSON has no form.
-  """
+  """Writes a JSON object, atomically; raises `UserError` for NaN and infinity, which JSON does not have."""
   try:
     text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
   except ValueError as error:

@@ -58,11 +58,7 @@ def hold_out(
 def read_splits(
   paths: Mapping[str, str], read: Callable[[str, str], Sequence[_Example]], *, eval_fraction: float
 ) -> dict[str, Sequence[_Example]]:
-  """Reads each split with `read(path, split)`; without "eval", a part of "train" is held out.
-
-  Raises:
-    UserError: a path is no file.
-  """
+  """Reads each split with `read(path, split)`; without "eval", a part of "train" is held out."""
   named = {split: path for split, path in paths.items() if path}
   for split, path in named.items():
     if not files.exists(path) or files.isdir(path):

@@ -35,9 +35,13 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     aliases=("predict_batch_size",),
   )
   learning_rate: float = setting(2e-5, "Peak learning rate.", above=0)
-  num_train_epochs: float = setting(3.0, "Passes over the training data.", above=0)
+  num_train_epochs: float = setting(3.0, "Passes over the training data.", above=0, maximum=1000)
   num_train_steps: int = setting(
-    0, "Number of updates; above 0 it replaces --num_train_epochs.", minimum=0, aliases=("train_step",)
+    0,
+    "Number of updates; above 0 it replaces --num_train_epochs.",
+    minimum=0,
+    maximum=10**7,  # All are planned in memory.
+    aliases=("train_step",),
   )
   num_warmup_steps: int = setting(
     -1, "Number of updates of warm-up; -1: --warmup_proportion decides.", aliases=("warmup_step",)

@@ -214,7 +214,7 @@ def test_what_is_refused_leaves_no_directory(tmp_path):
     "learning_rate must be above 0. Received: -1.0": {"learning_rate": -1.0},
     "clip_norm must be at least 0": {"clip_norm": float("nan")},
     "learning_rate must be a finite number": {"learning_rate": float("inf")},
-    "at most 10,000,000 updates": {"num_train_epochs": 1e30},
+    "num_train_epochs must be above 0 and at most 1000": {"num_train_epochs": 1e30},
     "save_checkpoints_steps must be at least 0": {"eval_steps": -1},
     "optimizer must be one of": {"optimizer": "sgd"},
     "Seeds are different": {"seeds": (1, 1)},

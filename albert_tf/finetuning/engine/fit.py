@@ -32,8 +32,6 @@ from albert_tf.training.distribution import Workers, host_shard, make_strategy, 
 from albert_tf.training.interruption import stop_on_signal
 from albert_tf.training.settings import StepConfig
 
-_MOST_STEPS = 10_000_000
-
 
 def fine_tune(
   task: FineTuningTask,
@@ -353,12 +351,6 @@ def make_batching(
 
 
 def _steps(settings: FineTuneSettings, count: int) -> tuple[int, int]:
-  """Updates of an epoch of so many examples, and of the run, which are planned in memory."""
+  """Updates of an epoch of so many examples, and of the run."""
   epoch = math.ceil(count / settings.train_batch_size)
-  num_steps = settings.num_train_steps or math.ceil(epoch * settings.num_train_epochs)
-  if num_steps > _MOST_STEPS:
-    raise UserError(
-      f"Fine-tuning has at most {_MOST_STEPS:,} updates. Received: {num_steps:,}, of {count:,} "
-      "examples. Lower --num_train_steps or --num_train_epochs."
-    )
-  return epoch, num_steps
+  return epoch, settings.num_train_steps or math.ceil(epoch * settings.num_train_epochs)

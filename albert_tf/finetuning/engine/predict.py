@@ -41,11 +41,7 @@ class Predictor:
     self._step = tf.function(step, autograph=False, reduce_retracing=True)
 
   def __call__(self, features: FeatureSet, *, name: str = "evaluating") -> Outputs:
-    """Returns output name → an array for each row; see `task.Outputs`.
-
-    Raises:
-      UserError: an output is not finite. Its rank would be a chance, and accuracy would hide it.
-    """
+    """Returns output name → an array for each row; see `task.Outputs`. Raises `UserError` for NaN and infinity."""
     if id(features) not in self._splits:
       self._splits[id(features)] = (features, *self._batches(features))
     _, parts, batches = self._splits[id(features)]

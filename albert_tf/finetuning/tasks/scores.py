@@ -75,11 +75,7 @@ class ScoresTask(FineTuningTask):
     return np.array(values)
 
   def target(self, label: Any) -> Any:
-    """Converts a label to a class number or value.
-
-    Raises:
-      KeyError, TypeError, ValueError: it is no class, or no finite number.
-    """
+    """Converts a label to a class number or value."""
     return np.int32(self._places[label]) if self.names else np.float32(finite_number(label))
 
   def loss(self) -> Any:

@@ -289,12 +289,9 @@ def table_task(
   Raises:
     UserError: a file, column or class is missing, or one of several labels has no training example.
   """
-  if regression and columns.multi_label:
-    raise UserError("Labels are numbers or names. Received: --regression and --multi_label. Choose one.")
-  if regression and label_names:
+  if regression and (columns.multi_label or label_names):
     raise UserError(
-      "Labels are numbers or names. Received: --regression and --label_names="
-      f"{','.join(label_names)}. Leave one out."
+      "Labels are numbers or names. Received: --regression with --multi_label or --label_names. Choose one."
     )
 
   def read(path: str, split: str) -> list[TextExample]:
