@@ -25,6 +25,7 @@ from albert_tf.tokenization.config import (
   TokenizerConfig,
   WordPieceConfig,
   find_tokenizer,
+  vocabulary_bytes,
 )
 
 # Keys of the original's JSON that it reads only with --init_from_group0.
@@ -152,7 +153,9 @@ def _write_tokenizer(
     return
   path, settings = tokenizer
   is_wordpiece = isinstance(settings, WordPieceConfig)
-  files.copy(path, os.path.join(directory, VOCABULARY_FILE if is_wordpiece else name))
+  vocabulary = vocabulary_bytes(path)
+  with files.atomic_writer(os.path.join(directory, VOCABULARY_FILE if is_wordpiece else name)) as stream:
+    stream.write(vocabulary)
   if name != HUGGING_FACE_MODEL:
     files.write_json(os.path.join(directory, "tokenizer.json"), settings.to_dict())
     return
@@ -165,7 +168,7 @@ def _write_tokenizer(
     }
     text = json.dumps(values, indent=2) + "\n"
   else:
-    fast = fast_tokenizer.tokenizer_json(files.read_bytes(path), settings)
+    fast = fast_tokenizer.tokenizer_json(vocabulary, settings)
     if fast is not None:
       files.write_text(os.path.join(directory, "tokenizer.json"), fast)
     # The class that takes tokenizer.json as it is; their ALBERT class would put its own rules in their place.

@@ -11,10 +11,9 @@ from typing import Any
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from albert_tf.tokenization.config import TokenizerConfig
+from albert_tf.tokenization.saved_tokenizer import NEVER
 from albert_tf.tokenization.tokenizer import ends_in_digit_comma
 from albert_tf.tokenization.unicode_tables import combining_class, space_class
-
-_NEVER = -1e4  # A score so low that the token is never chosen.
 
 
 def tokenizer_json(model: bytes, config: TokenizerConfig) -> str | None:
@@ -57,7 +56,9 @@ def tokenizer_json(model: bytes, config: TokenizerConfig) -> str | None:
   return json.dumps(values, ensure_ascii=False) + "\n"
 
 
-_METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": False}
+# Only the beginning of a text gets a "▁", and not the comma of "[MASK], and": each part between special tokens is
+# normalised by itself.
+_METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
 
 
 def tokenizer_config_json(config: TokenizerConfig, *, tokenizer_class: str, max_length: int = 512) -> str:
@@ -83,7 +84,7 @@ def _scores(proto: model_proto.ModelProto) -> list[tuple[str, float]]:
     if piece.type == kinds.USER_DEFINED:  # SentencePiece's rule: always preferred.
       score = len(piece.piece.encode()) * best - 0.1
     if ends_in_digit_comma(piece.piece) or piece.type not in (kinds.NORMAL, kinds.USER_DEFINED):
-      score = _NEVER
+      score = NEVER
     rows.append((piece.piece, score))
   return rows
 
@@ -94,8 +95,10 @@ def _normalizers(proto: model_proto.ModelProto, config: TokenizerConfig) -> list
   def replace(pattern: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
-  strip = {"type": "Strip", "strip_left": True, "strip_right": True}
-  steps = [replace(f"[{space_class()}]+", " "), strip]
+  # The space before a word stays: after a special token it tells "[MASK] s" from "[MASK]s". At the beginning of a text
+  # it becomes the "▁" that each text has.
+  strip_end = {"type": "Strip", "strip_left": False, "strip_right": True}
+  steps = [replace(f"[{space_class()}]+", " "), strip_end]
   if config.normalize_quotes:
     steps.append(replace("``|''", '"'))
   if not config.keep_accents:
@@ -107,7 +110,7 @@ def _normalizers(proto: model_proto.ModelProto, config: TokenizerConfig) -> list
   if charsmap:
     steps.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()})
   if proto.normalizer_spec.remove_extra_whitespaces:
-    steps += [replace(" {2,}", " "), strip]
+    steps += [replace(" {2,}", " "), strip_end]
   return steps
 
 

@@ -173,9 +173,12 @@ def _masked(logits: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:
   return tf.cast(logits, tf.float32) * (1.0 - p_mask) - NEVER * p_mask
 
 
-def position_loss() -> Any:
-  """Cross-entropy of an answer's start or end, from logits or log-probabilities."""
-  return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+def squad_losses(version: str) -> dict[str, Any]:
+  """The loss of each output of `SpanHead` (1.1) or, in training, of `Squad2Head` (2.0)."""
+  position = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+  if version == "1.1":
+    return {"start_logits": position, "end_logits": position}
+  return {"start_log_probs": position, "end_log_probs": position, "cls_logits": answerability_loss}
 
 
 @keras.saving.register_keras_serializable("albert_tf")

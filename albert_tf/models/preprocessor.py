@@ -34,6 +34,7 @@ INPUT_NAMES: Mapping[str, tuple[str, ...]] = {
   "choices": ("context", "question", "choices"),
   "words": ("words",),
   "question": ("question", "context"),
+  "tagged_text": ("text",),  # Not of a layer: what the SavedModel of tags splits into words.
 }
 _OPTIONAL = ("text_pair", "positive", "negative")
 _MATRICES = ("words", "choices")  # `[B, N]`; the others are `[B]`.
@@ -107,13 +108,17 @@ class AlbertPreprocessor(keras.layers.Layer):
     """Loads the tokenizer of a run directory, a released model, a Hugging Face folder or a SentencePiece file."""
     return cls(load_tokenizer(path), **options)
 
-  def named(self, inputs: Any) -> dict[str, Any]:
+  def named(self, inputs: Any, kind: str = "") -> dict[str, Any]:
     """The inputs by name, lists as arrays or tensors.
+
+    Args:
+      inputs: see the class.
+      kind: whose names they have; empty: this layer's.
 
     Raises:
       UserError: wrong number or names of inputs, or inputs that are not strings.
     """
-    names = INPUT_NAMES[self.kind]
+    names = INPUT_NAMES[kind or self.kind]
     if not isinstance(inputs, Mapping):
       columns = inputs if isinstance(inputs, tuple) else (inputs,)
       inputs = dict(itertools.zip_longest(names[: len(columns)], columns, fillvalue="one more"))

@@ -11,6 +11,7 @@ from albert_tf.modeling.encoder import Encoder
 from albert_tf.modeling.pretraining import AlbertForPreTraining as AlbertForPreTraining
 from albert_tf.modeling.pretraining import MaskedLmHead
 from albert_tf.modeling.text_inputs import integers, text_inputs
+from albert_tf.models.answers import served_rows
 from albert_tf.models.text_model import TextModel
 
 
@@ -76,6 +77,15 @@ class AlbertMaskedLM(TextModel):
       texts["read_positions"] = integers(inputs["masked_lm_positions"])
     hidden = self.encoder(texts, training=training, seed=seed, depth=depth)["sequence_output"]
     return self.masked_lm(hidden, None, self.encoder.embeddings.word_embeddings)
+
+  def fill(self, texts: Any, *, top_k: int = 5, batch_size: int = 32) -> list[list[list[tuple[str, float]]]]:
+    """For each text, for each "[MASK]" in it, the best words and their probabilities, as the SavedModel gives them."""
+    filled = []
+    for row in served_rows(self, self.columns(texts), batch_size=batch_size, top_k=top_k):
+      masks = zip(row["words"], row["probabilities"], strict=True)
+      answers = [list(zip(words, probabilities, strict=True)) for words, probabilities in masks]
+      filled.append(answers[: row["num_masks"]])
+    return filled
 
   def checkpoint_items(self) -> dict[str, Any]:
     return {"bert": self.encoder, "cls/predictions": self.masked_lm}

@@ -13,9 +13,12 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling.text_inputs import integers, text_inputs
-from albert_tf.models.heads import ClassificationHead, SpanHead, Squad2Head
+from albert_tf.models import answers
+from albert_tf.models.answer_positions import answer_positions
+from albert_tf.models.heads import ClassificationHead, SpanHead, Squad2Head, squad_losses
 from albert_tf.models.sentence_vectors import AlbertSentenceEncoder
 from albert_tf.models.task_model import WITHOUT_POOLER, TaskModel, joined_rows
+from albert_tf.tokenization.graph_inputs import holds_text
 
 
 class _WithLabels(TaskModel):
@@ -95,6 +98,15 @@ class AlbertClassifier(_WithLabels):
         int(self.checked_labels(np.array([name]))[0]): weight for name, weight in class_weight.items()
       }
     return super().fit(*args, class_weight=class_weight, **kwargs)
+
+  def predict_labels(self, texts: Any, *, batch_size: int = 32) -> list[answers.PredictedLabels]:
+    """The labels of texts, or of a tuple of two for pairs, as the SavedModel gives them."""
+    if self.task.kind == "regression":
+      raise UserError(
+        "predict_labels needs labels. Received: a model of a value (num_labels=1). Use predict."
+      )
+    rows = answers.served_rows(self, self.columns(texts), batch_size=batch_size)
+    return [answers.predicted_labels(row) for row in rows]
 
   def checked_labels(self, labels: Any) -> Any:
     """Converts class names to ids and checks ids; on an accelerator a wrong id would only give NaN."""
@@ -193,6 +205,12 @@ class AlbertTagger(_WithLabels):
     words = {"read_positions": integers(inputs["word_positions"])}
     return self.encoder({**text_inputs(inputs), **words}, **options)["sequence_output"]
 
+  def tag(self, texts: Any, *, batch_size: int = 32, **settings: Any) -> list[answers.TaggedText]:
+    """Words and entities of whole texts `[B]`, as the SavedModel of these `ExportSettings` gives them."""
+    columns = self.columns(texts, kind="tagged_text")
+    rows = answers.served_rows(self, columns, batch_size=batch_size, **settings)
+    return [answers.tagged_text(row) for row in rows]
+
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertQuestionAnswering(TaskModel):
@@ -204,7 +222,7 @@ class AlbertQuestionAnswering(TaskModel):
 
   Call args:
     inputs: those of `AlbertEncoder`; for 2.0 `p_mask` `[B, S]` and, for training, `start_positions` int32 `[B]`. With
-      a preprocessor `question` and `context` `[B]`, cut to one window; exports read the whole context.
+      a preprocessor `question` and `context` `[B]`, cut to one window; `answer` and exports read the whole context.
 
   Returns:
     1.1: `start_logits` and `end_logits`, float32 `[B, S]`. 2.0: see `Squad2Head`.
@@ -230,6 +248,32 @@ class AlbertQuestionAnswering(TaskModel):
     starts = inputs.get("start_positions")
     starts = None if starts is None else integers(starts)
     return self.head(encoded, inputs["p_mask"], start_positions=starts, **options)
+
+  def answer(
+    self, questions: Any, contexts: Any, *, batch_size: int = 32, **settings: Any
+  ) -> list[answers.FoundAnswer]:
+    """Answers of contexts to questions `[B]`, as the SavedModel of these `ExportSettings` gives them."""
+    columns = self.columns({"question": questions, "context": contexts})
+    rows = answers.served_rows(self, columns, batch_size=batch_size, **settings)
+    return [answers.found_answer(row) for row in rows]
+
+  def compile(self, *args: Any, **kwargs: Any) -> None:
+    """`keras.Model.compile`; the default is the loss of `run_squad.py`."""
+    if len(args) < 2 and kwargs.get("loss") is None:
+      kwargs["loss"] = squad_losses(self.task.squad_version)
+      kwargs.setdefault("loss_weights", dict.fromkeys(kwargs["loss"], 0.5))
+    super().compile(*args, **kwargs)
+
+  def _prepared(self, x: Any, y: Any = None) -> tuple[Any, Any]:
+    """As in the base class; `y` may be answers as strings."""
+    if y is None or not holds_text(y):
+      return super()._prepared(x, y)
+    rows, _ = super()._prepared(x)
+    contexts, tokenizer = self.columns(x)["context"], self.preprocessor.tokenizer
+    starts, ends = answer_positions(rows, contexts, y, tokenizer=tokenizer, may_lack=not self._is_span)
+    # SQuAD 1.1 has two outputs, and ignores the added input.
+    targets = zip(squad_losses(self.task.squad_version), (starts, ends, starts == 0), strict=False)
+    return {**rows, "start_positions": starts}, dict(targets)
 
   def checkpoint_items(self) -> dict[str, Any]:
     prefix = "cls/squad/" if self._is_span else ""

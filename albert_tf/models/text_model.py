@@ -170,18 +170,24 @@ class TextModel(ConfigModel):
 
     return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
-  def _tokenized(self, texts: Any) -> dict[str, np.ndarray]:
+  def columns(self, texts: Any, kind: str = "") -> dict[str, Any]:
+    """Strings by name, see `AlbertPreprocessor.named`; raises `UserError` if their numbers differ."""
     self._require_preprocessor()
-    named = self.preprocessor.named(texts)
+    named: dict[str, Any] = self.preprocessor.named(texts, kind)
     counts = {name: len(column) for name, column in named.items()}
     if len(set(counts.values())) > 1:
       raise UserError(f"All inputs must have the same number of rows. Received: {counts}.")
+    return named
+
+  def _tokenized(self, texts: Any) -> dict[str, np.ndarray]:
+    named = self.columns(texts)
+    number = len(next(iter(named.values())))
     pad = self._pads_to_max_length()
     parts = [
       self.preprocessor.pack(
         {n: c[start : start + _ROWS_AT_ONCE] for n, c in named.items()}, pad_to_max_length=pad
       )
-      for start in range(0, max(1, *counts.values()), _ROWS_AT_ONCE)
+      for start in range(0, max(1, number), _ROWS_AT_ONCE)
     ]
     return {name: _stacked(name, [part[name].numpy() for part in parts]) for name in parts[0]}
 

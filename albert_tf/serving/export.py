@@ -1,6 +1,5 @@
 """Write a model as a SavedModel; `<folder>/<number>/` is TensorFlow Serving's layout."""
 
-import importlib
 import os
 import tempfile
 from typing import Any
@@ -10,7 +9,7 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.serving.golden import write_golden, write_warmup
 from albert_tf.serving.settings import ExportSettings
-from albert_tf.serving.signatures.base import Parts
+from albert_tf.serving.signatures.base import Parts, make_module
 
 
 def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
@@ -39,9 +38,7 @@ def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
       task.save(assets)
     paths = [os.path.join(assets, asset) for asset in files.listdir(assets)]
     parts = Parts(model=model, task=task, settings=settings, asset_files=paths, depth=depth)
-    # `QuestionAnsweringModule` of `signatures/question_answering.py` for "question_answering".
-    found = importlib.import_module(f"albert_tf.serving.signatures.{model.export_kind}")
-    module = getattr(found, "".join(word.title() for word in model.export_kind.split("_")) + "Module")(parts)
+    module = make_module(parts)
     functions = module.signatures()
     for each in settings.depths:
       functions[f"depth_{each}"] = module.at_depth(each).signatures()["serving_default"]

@@ -56,7 +56,7 @@ class Tokenizer:
     if not isinstance(config, cls.CONFIG):
       raise UserError(f"A vocabulary of {cls.__name__} was expected. Received: {file}. Use load_tokenizer.")
     given = {name: value for name, value in overrides.items() if value is not None}
-    return cls(files.read_bytes(file), dataclasses.replace(config, **given), source=file)
+    return cls(config_lib.vocabulary_bytes(file), dataclasses.replace(config, **given), source=file)
 
   def save_pretrained(self, directory: files.Path) -> None:
     """Writes vocabulary and tokenizer.json, which `from_pretrained` reads."""

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
+from albert_tf.tokenization.saved_tokenizer import read_saved_tokenizer
 
 MODEL_FILE = "spm.model"
 CONFIG_FILE = "tokenizer.json"
@@ -53,7 +54,10 @@ class WordPieceConfig(Settings):
 
 
 def find_vocabulary(path: files.Path) -> str:
-  """The vocabulary file `path`, or that in the directory `path`, SentencePiece before WordPiece; "" for none."""
+  """The vocabulary file `path`, or that in the directory `path`; "" for none.
+
+  SentencePiece comes before WordPiece, and both before a `tokenizer.json` of Hugging Face.
+  """
   path = files.text_of(path)
   if files.exists(path) and not files.isdir(path):
     return path
@@ -61,7 +65,18 @@ def find_vocabulary(path: files.Path) -> str:
   candidates = (
     os.path.join(path, folder, name) for names in kinds for folder in ("", "assets") for name in names
   )
-  return next(filter(files.exists, candidates), "")
+  file = next(filter(files.exists, candidates), "")
+  saved = os.path.join(path, CONFIG_FILE)
+  if not file and "model" in _read_json(saved):  # Else these are this project's settings.
+    return saved
+  return file
+
+
+def vocabulary_bytes(file: str) -> bytes:
+  """The content of a vocabulary's file; of a `tokenizer.json`, what stood in the file that it was made from."""
+  if os.path.basename(file) == CONFIG_FILE:
+    return read_saved_tokenizer(file)[0]
+  return files.read_bytes(file)
 
 
 def find_tokenizer(path: files.Path) -> tuple[str, TokenizerConfig | WordPieceConfig]:
@@ -79,9 +94,13 @@ def find_tokenizer(path: files.Path) -> tuple[str, TokenizerConfig | WordPieceCo
   file = find_vocabulary(path)
   if not file:
     raise UserError(
-      f"A vocabulary must be a readable file, or a directory with {MODEL_FILE}, {HUGGING_FACE_MODEL}, {RELEASED_MODEL} "
-      f"or {VOCABULARY_FILE}. Received: {path}."
+      f"A vocabulary must be a readable file, or a directory with {MODEL_FILE}, {HUGGING_FACE_MODEL}, "
+      f"{RELEASED_MODEL}, {VOCABULARY_FILE} or Hugging Face's {CONFIG_FILE}. Received: {path}."
     )
+  if os.path.basename(file) == CONFIG_FILE:
+    _, settings = read_saved_tokenizer(file)
+    kind = WordPieceConfig if settings["format"] == WordPieceConfig.format else TokenizerConfig
+    return file, kind.from_dict(settings, source=file)
   folder = os.path.dirname(file)
   ours, theirs = (os.path.join(folder, name) for name in (CONFIG_FILE, _HUGGING_FACE_CONFIG))
   if file.endswith(".txt"):

@@ -10,7 +10,9 @@ from support.stacks import interop
 
 from albert_tf.checkpoints.fast_tokenizer import tokenizer_config_json, tokenizer_json
 from albert_tf.configs import AlbertConfig
-from albert_tf.tokenization.config import TokenizerConfig, find_tokenizer
+from albert_tf.errors import UserError
+from albert_tf.tokenization import load_tokenizer
+from albert_tf.tokenization.config import TokenizerConfig, WordPieceConfig, find_tokenizer
 from albert_tf.tokenization.tokenizer import AlbertTokenizer
 
 # White space, accents, a ligature, final sigmas, other scripts, numbers before commas, unknown characters.
@@ -72,3 +74,61 @@ def test_transformers_gives_our_ids(name, most, shared_dir, tmp_path):
 def test_our_settings_come_back_from_their_folder(settings, tmp_path):
   write_folder(tmp_path / "model", pathlib.Path(SPM_MODEL).read_bytes(), settings)
   assert find_tokenizer(str(tmp_path / "model"))[1] == settings
+
+
+def test_a_folder_with_tokenizer_json_alone_has_its_tokenizer(tmp_path):
+  model = pathlib.Path(SPM_MODEL).read_bytes()
+  for number, settings in enumerate(SETTINGS):
+    folder = tmp_path / str(number)
+    write_folder(folder, model, settings)
+    (folder / "spiece.model").unlink()
+    again, ours = load_tokenizer(str(folder)), AlbertTokenizer(model, settings)
+    assert again.config == settings
+    assert again.pieces == ours.pieces
+    assert again.encode_batch(ODD_LINES) == ours.encode_batch(ODD_LINES)
+
+
+@pytest.mark.parametrize(
+  "changes",
+  [
+    {"model": {"type": "BPE", "vocab": {}, "merges": []}},
+    {"normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "x"}]}},
+    {"normalizer": None},
+    {"added_tokens": None},
+    {"model": {"type": "Unigram", "unk_id": 1, "vocab": [["<pad>", "0"]]}},
+  ],
+)
+def test_a_tokenizer_json_that_says_something_else_is_refused(changes, tmp_path):
+  write_folder(tmp_path / "model", pathlib.Path(SPM_MODEL).read_bytes(), TokenizerConfig())
+  (tmp_path / "model/spiece.model").unlink()
+  file = tmp_path / "model/tokenizer.json"
+  file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+  with pytest.raises(UserError, match=r"tokenizer\.json.*spiece\.model or vocab\.txt"):
+    load_tokenizer(str(tmp_path / "model"))
+
+
+def test_tokenizers_that_transformers_saves_are_read(tmp_path):
+  """Transformers 5 writes only tokenizer.json, whichever of its classes has read the folder."""
+  transformers = interop("transformers")
+  model = pathlib.Path(SPM_MODEL).read_bytes()
+  for name, theirs in (("general", TokenizerConfig()), ("albert", TokenizerConfig(normalize_quotes=True))):
+    write_folder(tmp_path / name, model, theirs)
+    if name == "albert":  # As on Hugging Face's hub, where their own class makes its rules.
+      for file in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name / file).unlink()
+    transformers.AutoTokenizer.from_pretrained(str(tmp_path / name)).save_pretrained(
+      tmp_path / "saved" / name
+    )
+    assert not (tmp_path / "saved" / name / "spiece.model").exists()
+    again, ours = load_tokenizer(str(tmp_path / "saved" / name)), AlbertTokenizer(model, theirs)
+    assert again.config == theirs
+    assert again.encode_batch(ODD_LINES) == ours.encode_batch(ODD_LINES)
+
+  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "sky", "##s", "Is"]
+  (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+  bert = transformers.BertTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=False)
+  bert.save_pretrained(tmp_path / "bert")
+  assert not (tmp_path / "bert/vocab.txt").exists()
+  again = load_tokenizer(str(tmp_path / "bert"))
+  assert again.config == WordPieceConfig(do_lower_case=False)
+  assert again.encode_pieces("the skys Is") == ["the", "sky", "##s", "Is"]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import random
-import shutil
 import types
 
 import numpy as np
@@ -84,7 +83,6 @@ def test_there_and_back(name, tmp_path):
       parameter.add_(0.1 * torch.randn_like(parameter))
   pipe.model.save_pretrained(tmp_path / "back")
   pipe.tokenizer.save_pretrained(tmp_path / "back")
-  shutil.copy(tmp_path / "hf/spiece.model", tmp_path / "back")
   found = TaskSpec.load(str(tmp_path / "back"))
   assert (found.kind, found.label_names) == (task.kind, task.label_names)
   assert found.max_seq_length == task.max_seq_length

@@ -7,6 +7,7 @@ Keras 3 model does not load in a Session; a module that tracks the bare `tf.Vari
 from collections.abc import Callable, Sequence
 import copy
 import dataclasses
+import importlib
 import types
 from typing import Any
 
@@ -151,3 +152,12 @@ class ServingModule(tf.Module):
     message = f"A sequence must not be longer than max_position_embeddings={limit}."
     with tf.control_dependencies([tf.debugging.assert_less_equal(length, limit, message=message)]):
       return {name: tf.identity(tensor) for name, tensor in inputs.items()}
+
+
+def make_module(parts: Parts) -> ServingModule:
+  """The module of a model's kind: for "fill_mask" `FillMaskModule` of `signatures/fill_mask.py`."""
+  kind = parts.model.export_kind
+  of_kind = importlib.import_module(f"albert_tf.serving.signatures.{kind}")
+  name = "".join(word.title() for word in kind.split("_")) + "Module"
+  module: ServingModule = getattr(of_kind, name)(parts)
+  return module

@@ -13,7 +13,7 @@ from albert_tf.finetuning.tasks.squad import answers, metrics
 from albert_tf.finetuning.tasks.squad.features import SquadFeatures, make_features
 from albert_tf.finetuning.tasks.squad.read import SquadData, read_squad
 from albert_tf.finetuning.tasks.squad.settings import SPEC_SIZES, SquadFiles, SquadSettings
-from albert_tf.models.heads import answerability_loss, position_loss
+from albert_tf.models.heads import squad_losses
 from albert_tf.tokenization import AlbertTokenizer
 
 DECODED, THRESHOLD = "decoded", "threshold"  # Keys of a finished run's answers, in place of model outputs.
@@ -108,13 +108,7 @@ class SquadTask(FineTuningTask):
     return FeatureSet(rows, dict(zip(self.loss(), columns, strict=False)), pad_values={"p_mask": 1})
 
   def loss(self) -> Any:
-    if self.version == "1.1":
-      return {"start_logits": position_loss(), "end_logits": position_loss()}
-    return {
-      "start_log_probs": position_loss(),
-      "end_log_probs": position_loss(),
-      "cls_logits": answerability_loss,
-    }
+    return squad_losses(self.version)
 
   # ------------------------------------------------------------------ answers and scores
 
