@@ -18,13 +18,60 @@ from albert_tf.training.failures import telling_line
 from albert_tf.training.settings import DistributionConfig
 
 
+def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+  """The strategy that `config` asks for. Call it before anything else touches a device.
+
+  Raises:
+    UserError: the TPU cannot be reached, or XLA is missing.
+  """
+  if config.use_xla and not compat.HOST_XLA:
+    raise UserError(
+      "--use_xla needs a TensorFlow with XLA for this machine's CPU or GPU. Received: tensorflow-tpu, which has "
+      "it for TPUs alone. Leave --use_xla out, or use the default stack."
+    )
+  if config.num_virtual_devices > 1:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    logical = [tf.config.LogicalDeviceConfiguration()] * config.num_virtual_devices
+    tf.config.set_logical_device_configuration(cpu, logical)
+  if config.tpu:
+    return _tpu_strategy(config)
+
+  if config.precision == "bfloat16" and not tf.config.list_physical_devices("GPU"):
+    _warn_of_slow_bfloat16(config.use_xla)
+  chooses_itself = not config.distribution
+  # First of the choices: the strategy must be made before the list of devices starts TensorFlow's runtime.
+  if config.distribution == "multi_worker" or (chooses_itself and _several_workers()):
+    return tf.distribute.MultiWorkerMirroredStrategy()
+  gpus = tf.config.list_logical_devices("GPU")
+  devices = gpus or tf.config.list_logical_devices("CPU")
+  if config.distribution == "mirrored" or (chooses_itself and len(devices) > 1):
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
+  return tf.distribute.OneDeviceStrategy(devices[0].name)
+
+
 def _several_workers() -> bool:
+  """Whether TF_CONFIG names several workers."""
   text = os.environ.get("TF_CONFIG") or "{}"
-  cluster = (
-    files.parse_json(text, "TF_CONFIG", cluster=dict | None, task=dict | None).get("cluster") or {}
-  )
+  config = files.parse_json(text, "TF_CONFIG", cluster=dict | None, task=dict | None)
+  cluster = config.get("cluster") or {}
   files.check_fields(cluster, "The cluster of TF_CONFIG", chief=list | None, worker=list | None)
-  return sum(len(cluster.get(job) or ()) for job in ("chief", "worker")) > 1
+  chiefs = cluster.get("chief") or []
+  workers = cluster.get("worker") or []
+  return len(chiefs) + len(workers) > 1
+
+
+def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+  probe_tpu(config)
+  try:
+    resolver, hosts = find_tpu(config)
+    if hosts:
+      tf.config.experimental_connect_to_cluster(resolver)
+      slice_hosts.watch_hosts(hosts)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+    return tf.distribute.TPUStrategy(resolver)
+  except Exception as error:  # The runtime, too, raises many types.
+    reason = telling_line(str(error)) or type(error).__name__
+    raise tpu_host.unreachable(config.tpu, reason) from error
 
 
 def probe_tpu(config: DistributionConfig) -> None:
@@ -60,29 +107,6 @@ def find_tpu(
   return resolver, hosts
 
 
-def _tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
-  probe_tpu(config)
-  try:
-    resolver, hosts = find_tpu(config)
-    if hosts:
-      tf.config.experimental_connect_to_cluster(resolver)
-      slice_hosts.watch_hosts(hosts)
-    tf.tpu.experimental.initialize_tpu_system(resolver)
-    return tf.distribute.TPUStrategy(resolver)
-  except Exception as error:  # The runtime, too, raises many types.
-    raise tpu_host.unreachable(
-      config.tpu, telling_line(str(error)) or type(error).__name__
-    ) from error
-
-
-def _has_bfloat16() -> bool:
-  """Whether the processor has instructions for bfloat16; true where the system does not tell."""
-  try:
-    return "bf16" in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-  except OSError:
-    return True
-
-
 def _warn_of_slow_bfloat16(use_xla: bool) -> None:
   """Says which flag makes a step on this machine's CPU slow."""
   if not _has_bfloat16():
@@ -96,37 +120,17 @@ def _warn_of_slow_bfloat16(use_xla: bool) -> None:
     )
 
 
+def _has_bfloat16() -> bool:
+  """Whether the processor has instructions for bfloat16; true where the system does not tell."""
+  try:
+    return "bf16" in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+  except OSError:
+    return True
+
+
 def precision_policy(precision: str) -> str:
   """Keras' dtype policy for matrix products in `precision`; weights, softmax, LayerNorm and losses stay float32."""
   return "float32" if precision == "float32" else "mixed_bfloat16"
-
-
-def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
-  """The strategy that `config` asks for. Call it before anything else touches a device.
-
-  Raises:
-    UserError: the TPU cannot be reached, or XLA is missing.
-  """
-  if config.use_xla and not compat.HOST_XLA:
-    raise UserError(
-      "--use_xla needs a TensorFlow with XLA for this machine's CPU or GPU. Received: tensorflow-tpu, which has "
-      "it for TPUs alone. Leave --use_xla out, or use the default stack."
-    )
-  if config.num_virtual_devices > 1:
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    logical = [tf.config.LogicalDeviceConfiguration()] * config.num_virtual_devices
-    tf.config.set_logical_device_configuration(cpu, logical)
-  if config.tpu:
-    return _tpu_strategy(config)
-  if config.precision == "bfloat16" and not tf.config.list_physical_devices("GPU"):
-    _warn_of_slow_bfloat16(config.use_xla)
-  if config.distribution == "multi_worker" or (not config.distribution and _several_workers()):
-    return tf.distribute.MultiWorkerMirroredStrategy()
-  gpus = tf.config.list_logical_devices("GPU")
-  devices = gpus or tf.config.list_logical_devices("CPU")
-  if config.distribution == "mirrored" or (not config.distribution and len(devices) > 1):
-    return tf.distribute.MirroredStrategy([device.name for device in devices])
-  return tf.distribute.OneDeviceStrategy(devices[0].name)
 
 
 def host_shard(strategy: tf.distribute.Strategy, context: tf.distribute.InputContext) -> HostShard:
@@ -156,32 +160,35 @@ class Workers:
 
     def on_replica(values: tf.Tensor) -> tf.Tensor:
       context = tf.distribute.get_replica_context()
-      counts = tf.equal(context.replica_id_in_sync_group, 0) if of_first else True
-      return context.all_reduce(
-        tf.distribute.ReduceOp.SUM, tf.where(counts, values, tf.zeros_like(values))
-      )
+      if of_first:  # The others add zeros.
+        is_first = tf.equal(context.replica_id_in_sync_group, 0)
+        values = tf.where(is_first, values, tf.zeros_like(values))
+      return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
-    return self._strategy.experimental_local_results(
-      self._strategy.run(on_replica, args=(values,))
-    )[0]
+    per_replica = self._strategy.run(on_replica, args=(values,))
+    return self._strategy.experimental_local_results(per_replica)[0]
 
   def any(self, flag: bool) -> bool:
     """Whether `flag` is true on any process. All processes must call it."""
-    return float(self._sum(tf.constant(float(flag), tf.float64))) > 0 if self._several else flag
+    if not self._several:
+      return flag
+    return float(self._sum(tf.constant(float(flag), tf.float64))) > 0
 
   def same(self, text: str) -> bool:
     """Whether all processes have the same text. All processes must call it."""
+    if not self._several:
+      return True
     code = tf.constant(float(zlib.crc32(text.encode())), tf.float64)
-    return not (self._several and self.any(bool(self._sum(code, of_first=True) != code)))
+    differs_from_chief = bool(self._sum(code, of_first=True) != code)
+    return not self.any(differs_from_chief)
 
   def of_chief(self, values: Mapping[str, float]) -> dict[str, float]:
     """The chief's values. All processes must call it with the same keys."""
     if not self._several or not values:
       return dict(values)
-    numbers = self._sum(
-      tf.constant([float(value) for value in values.values()], tf.float64), of_first=True
-    )
-    return dict(zip(values, numbers.numpy().tolist(), strict=True))
+    numbers = tf.constant([float(value) for value in values.values()], tf.float64)
+    of_first = self._sum(numbers, of_first=True)
+    return dict(zip(values, of_first.numpy().tolist(), strict=True))
 
   @contextlib.contextmanager
   def all_fail_together(self) -> Iterator[None]:
@@ -193,11 +200,13 @@ class Workers:
       refusal = error
     if self.any(refusal is not None):
       raise refusal or UserError(
-        "All workers of a run must pass its checks. Received: an error of another worker. Its message says what to do."
+        "All workers of a run must pass its checks. Received: an error of another worker. Its message says what to "
+        "do."
       )
 
 
 def _is_chief(resolver: tf.distribute.cluster_resolver.ClusterResolver | None) -> bool:
+  """Whether this process is the chief, or the first worker of a cluster without one."""
   if resolver is None or resolver.task_type in (None, "chief"):
     return True
   has_chief = bool(resolver.cluster_spec().as_dict().get("chief"))
