@@ -60,12 +60,15 @@ def iter_documents(path: str, options: CorpusOptions, *, stats: CorpusStats) -> 
     head, chunks = split_head(file_chunks)
     kind = _detect(head, path, options)
     stats.formats[kind] += 1
-    text_chunks = chunks if kind == "parquet" else _without_nul(chunks, path)
-    for document in _READERS[kind](text_chunks, head, path, options=options, stats=stats) if head else ():
-      stats.documents += 1
-      stats.sentences += len(document)
-      yield document
-  stats.empty_files += stats.documents == before
+    if head:
+      if kind != "parquet":
+        chunks = _without_nul(chunks, path)
+      for document in _READERS[kind](chunks, head, path, options=options, stats=stats):
+        stats.documents += 1
+        stats.sentences += len(document)
+        yield document
+  if stats.documents == before:
+    stats.empty_files += 1
 
 
 def _check_is_text(head: bytes, path: str) -> None:
@@ -103,13 +106,16 @@ def detect_format(path: str, options: CorpusOptions) -> str:
 
 def _detect(head: bytes, path: str, options: CorpusOptions) -> str:
   """The format of a file: the one that is named, or the one that it begins like."""
-  if options.input_format == "parquet" or (
-    options.input_format == "auto" and head.startswith(structured.PARQUET_MAGIC)
-  ):
+  is_auto = options.input_format == "auto"
+  if options.input_format == "parquet" or (is_auto and head.startswith(structured.PARQUET_MAGIC)):
     return "parquet"
   _check_is_text(head, path)
-  if options.input_format != "auto" or not head:
-    return options.input_format.replace("auto", "lines")
+  if not is_auto:
+    return options.input_format
+  if not head:
+    return "lines"
+
+  # Formats with a mark at their beginning.
   start = head.decode("utf-8-sig", errors="replace").lstrip()
   if re.match(r"(<\?xml[^>]*>\s*)?<mediawiki\b", start):
     return "mediawiki"
@@ -120,25 +126,37 @@ def _detect(head: bytes, path: str, options: CorpusOptions) -> str:
     )
   if start.startswith("{") and _is_json_lines(start):
     return "jsonl"
-  kinds = (kind for kind, begin in _NOT_PLAIN.items() if re.match(begin, start, re.DOTALL | re.IGNORECASE))
-  if kind := next(kinds, "") or text.is_table(start) * "a table, as CSV":
+  other_kind = _other_kind(start)
+  if other_kind:
     raise UserError(
       f"--input_format=auto takes plain text, MediaWiki dumps, Parquet, and JSON with one object a line. Received: "
-      f"{path}, which begins like {kind}. Convert it, or if it is text pass --input_format=lines or paragraphs."
+      f"{path}, which begins like {other_kind}. Convert it, or if it is text pass --input_format=lines or paragraphs."
     )
-  found = text.plain_format(start)
-  if found is None:
+
+  # Plain text.
+  plain_format = text.plain_format(start)
+  if plain_format is None:
     raise UserError(
       f"--input_format=auto must be certain. Received: {path}, with single sentences as lines and blank lines "
       "between them: each may be a document of its own (--input_format=lines), or a paragraph of one document "
       "(--input_format=paragraphs). Pass the one that is meant."
     )
-  return found
+  return plain_format
 
 
 def _is_json_lines(start: str) -> bool:
-  first, _, rest = start.partition("\n")
+  first_line, _, rest = start.partition("\n")
   try:
-    return isinstance(json.loads(first), dict)
+    return isinstance(json.loads(first_line), dict)
   except ValueError:
     return not rest  # A first record longer than the head.
+
+
+def _other_kind(start: str) -> str:
+  """What a file begins like that is no plain text and has no reader; empty for plain text."""
+  for kind, beginning in _NOT_PLAIN.items():
+    if re.match(beginning, start, re.DOTALL | re.IGNORECASE):
+      return kind
+  if text.is_table(start):
+    return "a table, as CSV"
+  return ""

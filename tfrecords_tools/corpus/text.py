@@ -1,10 +1,11 @@
 """Plain text: one sentence a line, or paragraphs in several layouts."""
 
 import collections
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 import csv
 import itertools
 import re
+from typing import NamedTuple
 
 from tfrecords_tools.corpus.bytestreams import read_text_lines
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
@@ -42,65 +43,115 @@ def read_sentence_lines(
       stats.long_lines += 1
       yield from builder.add(split_sentences(text, language=options.language))
     else:
-      yield from builder.add((text,))
+      yield from builder.add([text])
   yield from builder.end()
+
+
+class _Paragraph(NamedTuple):
+  """A paragraph, or another line of a text that has no sentences of its own.
+
+  Attributes:
+    text: one line; may be empty.
+    ends_document: a document ends before this paragraph.
+    is_heading: the text is one sentence, whatever its punctuation.
+  """
+
+  text: str
+  ends_document: bool = False
+  is_heading: bool = False
 
 
 def read_paragraphs(
   chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
 ) -> Iterator[list[str]]:
-  """`paragraphs`: running text; `paragraph_layout` says what lines and blank lines mean.
-
-  Three blank lines, a form feed or a chapter's heading begin a document too, in every layout but `wikitext`.
-  """
-  layout = paragraph_layout(head)
+  """`paragraphs`: running text; `paragraph_layout` says what lines and blank lines mean."""
+  find_paragraphs = _LAYOUTS[paragraph_layout(head)]
+  lines = read_text_lines(chunks, stats=stats, limit=options.max_line_bytes)
   builder = DocumentBuilder(options, stats)
-  pending: list[str] = []  # Lines of a wrapped paragraph.
-  pending_size = blank = 0
-
-  def flush() -> list[str]:
-    nonlocal pending_size
-    sentences = split_sentences(_join_wrapped(pending), language=options.language)
-    pending.clear()
-    pending_size = 0
-    return sentences
-
-  for line in read_text_lines(chunks, stats=stats, limit=options.max_line_bytes):
-    text = line.strip()
-    if not text:
-      blank += 1
-      yield from builder.add(flush())
-      ends = "\f" in line or blank == _BLANK_LINES_OF_A_CHAPTER or (layout == "dense" and blank == 1)
-      if ends and layout != "wikitext":
-        yield from builder.end()
-      continue
-    blank = 0
-    heading = _WIKITEXT_HEADING.match(line) if layout == "wikitext" else None
-    if heading:
-      if heading[1] == "=":
-        yield from builder.end()
-      continue
-    if "\f" in line or (layout != "wikitext" and _CHAPTER.match(text)):
-      yield from builder.add(flush())
+  for paragraph in find_paragraphs(lines):
+    if paragraph.ends_document:
       yield from builder.end()
-      yield from builder.add((text,))
-      continue
-    if layout == "wikitext":
-      text = _WIKITEXT_JOINERS.sub(r"\1", text)
-    pending.append(text)
-    pending_size += len(text)
-    if layout != "wrapped" or pending_size > _PARAGRAPH_CHARS:
-      yield from builder.add(flush())
-  yield from builder.add(flush())
+    if paragraph.is_heading:
+      yield from builder.add([paragraph.text])
+    else:
+      yield from builder.add(split_sentences(paragraph.text, language=options.language))
   yield from builder.end()
 
 
+def _wikitext_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
+  """`wikitext`: " = Title = " begins a document, " = = Section = = " is left out, all other lines are paragraphs."""
+  for line in lines:
+    heading = _WIKITEXT_HEADING.match(line)
+    if heading is None:
+      yield _Paragraph(_WIKITEXT_JOINERS.sub(r"\1", line.strip()))
+    elif heading[1] == "=":
+      yield _Paragraph("", ends_document=True)
+
+
+def _dense_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
+  """`dense`: every line is a paragraph, a blank line ends a document."""
+  return _mark_documents(lines, blank_lines=1)
+
+
+def _spaced_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
+  """`spaced`: every line is a paragraph, with blank lines around it."""
+  return _mark_documents(lines, blank_lines=_BLANK_LINES_OF_A_CHAPTER)
+
+
+def _wrapped_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
+  """`wrapped`: the lines up to a blank one or a heading are a paragraph."""
+  waiting: list[str] = []
+  size = 0
+  for line in _mark_documents(lines, blank_lines=_BLANK_LINES_OF_A_CHAPTER):
+    is_text = bool(line.text) and not line.is_heading
+    if is_text:
+      waiting.append(line.text)
+      size += len(line.text)
+    if not is_text or size > _PARAGRAPH_CHARS:
+      yield _Paragraph(_join_wrapped(waiting))
+      waiting = []
+      size = 0
+    if not is_text:
+      yield line
+  yield _Paragraph(_join_wrapped(waiting))
+
+
+_LAYOUTS: dict[str, Callable[[Iterable[str]], Iterator[_Paragraph]]] = {
+  "wikitext": _wikitext_paragraphs,
+  "wrapped": _wrapped_paragraphs,
+  "spaced": _spaced_paragraphs,
+  "dense": _dense_paragraphs,
+}
+
+
+def _mark_documents(lines: Iterable[str], *, blank_lines: int) -> Iterator[_Paragraph]:
+  """The lines, stripped; so many blank ones, a form feed or a chapter's heading end the document before them."""
+  blank = 0
+  for line in lines:
+    text = line.strip()
+    has_form_feed = "\f" in line
+    if text:
+      blank = 0
+      is_heading = has_form_feed or _CHAPTER.match(text) is not None
+      yield _Paragraph(text, ends_document=is_heading, is_heading=is_heading)
+    else:
+      blank += 1
+      yield _Paragraph("", ends_document=has_form_feed or blank == blank_lines)
+
+
 def _join_wrapped(lines: list[str]) -> str:
-  """Joins lines by spaces, but not after the hyphen of a compound that was broken there."""
+  """Joins lines by spaces, but not after the hyphen of a compound that was broken there.
+
+  Example:
+    >>> _join_wrapped(["a well-", "known man -", "and woman"])
+    'a well-known man - and woman'
+  """
   text = ""
   for line in lines:
-    hyphen = text[-1:] == "-" and text[-2:-1].isalpha() and line[:1].islower()
-    text += line if hyphen or not text else " " + line
+    is_broken_compound = text[-1:] == "-" and text[-2:-1].isalpha() and line[:1].islower()
+    if text and not is_broken_compound:
+      text += " "
+    text += line
   return text
 
 
@@ -113,38 +164,55 @@ def plain_format(text: str) -> str | None:
   """
   lines = text.split("\n")[:_SAMPLED_LINES]
   filled = [line for line in lines if line.strip()]
-  several = sum(len(split_sentences(line[:2000])) > 1 for line in filled) / max(1, len(filled))
+  with_several = [line for line in filled if len(split_sentences(line[:2000])) > 1]
+  several = len(with_several) / max(1, len(filled))
   if several > _SEVERAL or _is_wrapped(lines):
     return "paragraphs"
   if not _is_spaced(lines):
     return "lines"
-  marked = any(map(_CHAPTER.match, filled)) or _WIKITEXT_TITLE.search(text) or _LARGE_GAP.search(text)
-  return "paragraphs" if several > _SEVERAL_SPACED or marked else None
+
+  # The lines are single sentences, with a blank line between them.
+  has_headings = any(map(_CHAPTER.match, filled)) or _WIKITEXT_TITLE.search(text)
+  if several > _SEVERAL_SPACED or has_headings or _LARGE_GAP.search(text):
+    return "paragraphs"
+  return None
 
 
 def is_table(text: str) -> bool:
-  """Whether the lines are rows of cells between commas, semicolons or tabs.
+  """Whether the lines are rows of cells between commas, semicolons or tabs."""
+  lines = text.splitlines()
+  if not lines:
+    return False
+  marks = [mark for mark in ",;\t" if _may_name_columns(lines[0], mark)]
+  return any(_has_equal_rows(lines, mark) for mark in marks)
 
-  Prose has a space behind its commas, and not the same number in each line. So the first line must name columns or
-  have quoted cells, unless tabs divide them.
+
+def _may_name_columns(line: str, mark: str) -> bool:
+  """Whether a first line may be that of a table with `mark` between its cells.
+
+  Prose has a space behind its commas. So the line must name columns or have quoted cells, unless tabs divide it.
   """
-  lines = text.splitlines() or [""]
-  for mark in ",;\t":
-    if mark == "\t" or f'"{mark}"' in lines[0] or all(map(_COLUMN.fullmatch, lines[0].split(mark))):
-      rows = list(csv.reader(lines, delimiter=mark))[: max(2, len(lines) - 1)]  # The last may be cut.
-      size, count = collections.Counter(map(len, rows)).most_common(1)[0]
-      if len(rows) > 1 and size == len(rows[0]) > 1 and count >= _TABLE_ROWS * len(rows):
-        return True
-  return False
+  if mark == "\t" or f'"{mark}"' in line:
+    return True
+  return all(map(_COLUMN.fullmatch, line.split(mark)))
+
+
+def _has_equal_rows(lines: list[str], mark: str) -> bool:
+  """Whether nearly all lines have as many cells as the first, more than one; the last may be cut."""
+  complete = max(2, len(lines) - 1)
+  rows = list(csv.reader(lines, delimiter=mark))[:complete]
+  num_cells, num_rows = collections.Counter(map(len, rows)).most_common(1)[0]
+  is_of_first_row = num_cells == len(rows[0])
+  return len(rows) > 1 and num_cells > 1 and is_of_first_row and num_rows >= _TABLE_ROWS * len(rows)
 
 
 def _is_wrapped(lines: list[str]) -> bool:
   """Whether sentences go on over lines: many lines in the middle of one begin in lower case, and not all do."""
-  lines = [line.strip() for line in lines]
-  pairs = [(a, b) for a, b in itertools.pairwise(lines) if a and b]
-  going_on = sum(after[0].islower() and before[-1] not in ".!?\"'”’" for before, after in pairs)
-  capitals = sum(line[:1].isupper() for line in lines)  # None in text that was lower-cased before.
-  return going_on > 0.2 * len(pairs) and capitals > 0.02 * len(lines)
+  stripped = [line.strip() for line in lines]
+  pairs = [(line, following) for line, following in itertools.pairwise(stripped) if line and following]
+  going_on = sum(following[0].islower() and line[-1] not in ".!?\"'”’" for line, following in pairs)
+  capitals = sum(line[:1].isupper() for line in stripped)  # None in text that was lower-cased before.
+  return going_on > 0.2 * len(pairs) and capitals > 0.02 * len(stripped)
 
 
 def paragraph_layout(head: bytes) -> str:
@@ -162,12 +230,18 @@ def paragraph_layout(head: bytes) -> str:
   lines = text.split("\n")
   if _is_wrapped(lines):
     return "wrapped"
-  return "spaced" if _is_spaced(lines) else "dense"
+  if _is_spaced(lines):
+    return "spaced"
+  return "dense"
 
 
 def _is_spaced(lines: list[str]) -> bool:
   """Whether most lines have a blank one before and after them."""
   filled = [bool(line.strip()) for line in lines]
-  before, after = [False, *filled[:-1]], [*filled[1:], False]
-  alone = sum(b and not a and not c for a, b, c in zip(before, filled, after, strict=True))
-  return sum(filled) > 2 and alone > 0.5 * sum(filled)
+  framed = [False, *filled, False]  # The file's ends count as blank lines.
+  alone = 0
+  for before, line, after in zip(framed, filled, framed[2:], strict=False):
+    if line and not before and not after:
+      alone += 1
+  num_filled = sum(filled)
+  return num_filled > 2 and alone > 0.5 * num_filled

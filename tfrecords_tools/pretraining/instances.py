@@ -1,6 +1,7 @@
 """Pairs of segments to serialized records: masks and bytes, of many pairs at once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,42 @@ class Instances(NamedTuple):
   ngrams: np.ndarray
 
 
+class _Sequences(NamedTuple):
+  """N sequences [CLS] a [SEP] b [SEP], or [CLS] a [SEP].
+
+  Attributes:
+    ids: int32 [N, S] with padding.
+    word_starts: bool [N, S] the tokens that start a word; [CLS], [SEP] and padding start none.
+    sizes_a: int64 [N] tokens of the first segment.
+    sizes: int64 [N] tokens of both segments, the ones that may be masked.
+    num_tokens: int64 [N] with [CLS] and [SEP].
+  """
+
+  ids: np.ndarray
+  word_starts: np.ndarray
+  sizes_a: np.ndarray
+  sizes: np.ndarray
+  num_tokens: np.ndarray
+
+
+class _Words(NamedTuple):
+  """The words of N sequences, W at most, as places among the maskable tokens of their sequence.
+
+  Example:
+    Tokens [CLS] ▁the ▁re ading [SEP] ▁room [SEP]: the words begin at 0, 1 and 3 of the maskable tokens.
+    offsets = [0, 1, 3, 4], count = 3, count_a = 2.
+
+  Attributes:
+    offsets: int64 [N, W + 1] where each word begins; behind the last one, the number of maskable tokens.
+    counts: int64 [N] words of each sequence.
+    counts_a: int64 [N] words of the first segment.
+  """
+
+  offsets: np.ndarray
+  counts: np.ndarray
+  counts_a: np.ndarray
+
+
 class _Masked(NamedTuple):
   """Masked tokens in the order of their sequences and positions, int64 [M] each; the n-grams, int64 [G]."""
 
@@ -66,120 +103,163 @@ class InstanceMaker:
 
   def __init__(self, tokenizer: Tokenizer, settings: RecordSettings):
     self._settings = settings
-    self._mask = tokenizer.mask_id
-    self._cls, self._sep = (np.array([piece], np.int32) for piece in (tokenizer.cls_id, tokenizer.sep_id))
+    self._mask_id = tokenizer.mask_id
+    self._cls = np.array([tokenizer.cls_id], np.int32)
+    self._sep = np.array([tokenizer.sep_id], np.int32)
     self._padding = np.zeros(settings.max_seq_length, np.int32)
-    special = [tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id]
-    self._word_starts = tokenizer.word_starts(settings.whole_word).astype(np.uint8)
-    self._word_starts[special] = 0
+
+    structure_ids = [tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id]
+    self._starts_word = tokenizer.word_starts(settings.whole_word).astype(bool)  # [V]
+    self._starts_word[structure_ids] = False
+
     # The original draws random tokens from the whole vocabulary. A stray [SEP] or <pad> says something false
     # about the structure of the sequence, so the default leaves special tokens out.
-    special += [tokenizer.unk_id, self._mask]
-    self._random_ids = np.setdiff1d(
-      np.arange(tokenizer.vocab_size, dtype=np.int32), [] if settings.is_original else special
-    )
+    self._random_ids = np.arange(tokenizer.vocab_size, dtype=np.int32)
+    if not settings.is_original:
+      special_ids = [*structure_ids, tokenizer.unk_id, tokenizer.mask_id]
+      self._random_ids = np.setdiff1d(self._random_ids, special_ids)
     self._cumulative = np.cumsum(settings.ngram_probabilities)
-    used = np.tri(settings.max_predictions_per_seq + 1, settings.max_predictions_per_seq, -1, dtype="<f4")
-    self._weights = [row.tobytes() for row in used]
 
   def __call__(self, pairs: Sequence[SegmentPair], stream: Stream) -> Instances:
     """The instances of one pair or more; `stream` decides their masks and keys."""
-    settings = self._settings
-    sizes = np.array([(pair.a.size, pair.b.size if pair.b else 0) for pair in pairs]).reshape(-1, 2)
-    num_tokens = sizes.sum(axis=1) + settings.max_seq_length - settings.max_num_tokens  # [N]
-    ids = self._sequences(pairs, num_tokens.tolist())  # [N, S]
-    starts = self._word_starts[ids]  # [N, S]
-    masked = self._choose(starts, sizes, num_tokens, stream)
-    counts = np.bincount(masked.rows, minlength=len(pairs))
-    places = masked.rows, masked.positions
-    labels = ids[places]  # [M]
-    ids[places], kinds = replace_pieces(
-      labels,
-      stream.uniforms(len(labels)),
-      stream.uniforms(len(labels)),
-      mask_id=self._mask,
-      random_ids=self._random_ids,
+    sequences = self._lay_out(pairs)
+    words = self._find_words(sequences)
+
+    # All random numbers, in the order that the bytes of the records depend on.
+    candidates = draw_candidates(stream, words.counts, self._cumulative)
+    masked = self._choose(sequences, words, candidates)
+    num_masked = len(masked.rows)
+    kind_draws = stream.uniforms(num_masked)
+    id_draws = stream.uniforms(num_masked)
+    keys = stream.words(len(pairs))
+
+    labels = sequences.ids[masked.rows, masked.positions]
+    input_ids = sequences.ids.copy()
+    input_ids[masked.rows, masked.positions], kinds = replace_pieces(
+      labels, kind_draws, id_draws, mask_id=self._mask_id, random_ids=self._random_ids
     )
-    slots = np.zeros((2, len(pairs), settings.max_predictions_per_seq), np.int64)
-    slots[:, np.arange(slots.shape[-1]) < counts[:, None]] = masked.positions, labels  # [2, N, P]
-    features = dict(zip((names.MASKED_LM_POSITIONS, names.MASKED_LM_IDS), slots, strict=True))
-    features |= self._structure(starts, sizes[:, 0], num_tokens)
-    features[names.INPUT_IDS] = ids
-    features[names.SENTENCE_ORDER_LABELS_FEATURE] = np.array([[pair.label] for pair in pairs])
-    records = list(map(frame_record, self._encode(features, counts.tolist())))
+    num_predictions = np.bincount(masked.rows, minlength=len(pairs))
+    features = {
+      names.MASKED_LM_POSITIONS: self._prediction_rows(masked.positions, num_predictions),
+      names.MASKED_LM_IDS: self._prediction_rows(labels, num_predictions),
+      **_structure_features(sequences),
+      names.INPUT_IDS: input_ids,
+      names.SENTENCE_ORDER_LABELS_FEATURE: np.array([[pair.label] for pair in pairs]),
+    }
+    records = [frame_record(example) for example in self._encode(features, num_predictions.tolist())]
     return Instances(
-      pairs, stream.words(len(pairs)), records, num_tokens, counts, labels, kinds, masked.ngrams
+      pairs=pairs,
+      keys=keys,
+      records=records,
+      num_tokens=sequences.num_tokens,
+      num_predictions=num_predictions,
+      labels=labels,
+      kinds=kinds,
+      ngrams=masked.ngrams,
     )
 
-  def _sequences(self, pairs: Sequence[SegmentPair], num_tokens: list[int]) -> np.ndarray:
-    """int32 [N, S]: [CLS] a [SEP] b [SEP] and padding."""
-    parts = []
-    for (a, b, _, _), used in zip(pairs, num_tokens, strict=True):
-      parts += [self._cls, a.document.ids[a.begin : a.end], self._sep]
-      if b:
-        parts += [b.document.ids[b.begin : b.end], self._sep]
-      parts.append(self._padding[used:])
-    return np.concatenate(parts).reshape(len(pairs), -1)
+  def _lay_out(self, pairs: Sequence[SegmentPair]) -> _Sequences:
+    """The tokens of every sequence."""
+    num_special = self._settings.max_seq_length - self._settings.max_num_tokens
+    sizes_a = np.array([pair.a.size for pair in pairs], np.int64)
+    sizes_b = np.array([pair.b.size if pair.b else 0 for pair in pairs], np.int64)
+    sizes = sizes_a + sizes_b
+    num_tokens = sizes + num_special
 
-  def _choose(self, starts: np.ndarray, sizes: np.ndarray, num_tokens: np.ndarray, stream: Stream) -> _Masked:
-    """The tokens to mask.
+    tokens: list[np.ndarray] = []  # Of all sequences, one after the other.
+    for pair, used in zip(pairs, num_tokens.tolist(), strict=True):
+      tokens += [self._cls, pair.a.ids, self._sep]
+      if pair.b is not None:
+        tokens += [pair.b.ids, self._sep]
+      tokens.append(self._padding[used:])
+    ids = np.concatenate(tokens).reshape(len(pairs), -1)  # [N, S]
+    return _Sequences(ids, self._starts_word[ids], sizes_a, sizes, num_tokens)
 
-    Args:
-      starts: uint8 [N, S] whether a word starts; [CLS] and [SEP] start none.
-      sizes: int64 [N, 2] tokens of both segments.
-      num_tokens: int64 [N] of the sequences.
-      stream: random numbers.
-    """
-    settings, sizes_a = self._settings, sizes[:, 0]
-    begins = starts.copy()
-    begins[:, 1] = 1  # The first token of a segment begins a word.
+  def _find_words(self, sequences: _Sequences) -> _Words:
+    """The words of every sequence."""
+    sizes_a = sequences.sizes_a
+    begins = sequences.word_starts.copy()  # [N, S]
+    begins[:, 1] = True  # The first token of a segment begins a word.
     # The original glues a continuation at the start of B to the last word of A.
-    if settings.sentence_pair != "none" and not settings.is_original:
-      begins[np.arange(len(begins)), sizes_a + 2] = 1
-    rows, positions = np.nonzero(begins.view(bool))
-    num_words = np.bincount(rows, minlength=len(begins))
-    # Tokens of A follow [CLS], tokens of B follow [CLS] and [SEP]: without these, the maskable tokens.
-    word_offsets = np.repeat(sizes.sum(axis=1, keepdims=True), num_words.max() + 1, axis=1)
-    word_offsets[np.arange(word_offsets.shape[1]) < num_words[:, None]] = (
-      positions - 1 - (positions > sizes_a[rows])
+    if self._settings.sentence_pair != "none" and not self._settings.is_original:
+      begins[np.arange(len(begins)), sizes_a + 2] = True
+    rows, positions = np.nonzero(begins)
+    counts = np.bincount(rows, minlength=len(begins))
+
+    # Tokens of A follow [CLS], tokens of B follow [CLS] and [SEP].
+    maskable_places = positions - 1 - (positions > sizes_a[rows])
+    offsets = np.repeat(sequences.sizes[:, None], counts.max() + 1, axis=1)  # [N, W + 1]
+    is_word = np.arange(offsets.shape[1]) < counts[:, None]
+    offsets[is_word] = maskable_places
+    counts_a = np.count_nonzero(offsets < sizes_a[:, None], axis=1)
+    return _Words(offsets, counts, counts_a)
+
+  def _choose(
+    self, sequences: _Sequences, words: _Words, candidates: tuple[np.ndarray, np.ndarray]
+  ) -> _Masked:
+    """The tokens to mask, by the candidates of `draw_candidates`."""
+    settings = self._settings
+    budgets = prediction_budget(
+      sequences.num_tokens,
+      masked_lm_prob=settings.masked_lm_prob,
+      max_predictions=settings.max_predictions_per_seq,
     )
-    words_a = np.count_nonzero(word_offsets < sizes_a[:, None], axis=1)
+    boundaries = words.counts_a
+    if settings.is_original:
+      boundaries = words.counts  # Its n-grams cross [SEP].
     spans = choose_spans(
-      word_offsets,
-      num_words=num_words,
-      boundaries=num_words if settings.is_original else words_a,
-      budgets=prediction_budget(
-        num_tokens,
-        masked_lm_prob=settings.masked_lm_prob,
-        max_predictions=settings.max_predictions_per_seq,
-      ),
-      candidates=draw_candidates(stream, num_words, self._cumulative),
+      words.offsets,
+      num_words=words.counts,
+      boundaries=boundaries,
+      budgets=budgets,
+      candidates=candidates,
       fill=not settings.is_original,
     )
-    first = word_offsets[spans.rows, spans.words]
-    counts = word_offsets[spans.rows, spans.words + spans.ngrams] - first
-    tokens = np.sort(ranges(spans.rows * settings.max_seq_length + first, counts))  # Of all rows in one.
+
+    # Spans of words to tokens: numbers row · S + place among the maskable tokens, in order.
+    first = words.offsets[spans.rows, spans.words]
+    sizes = words.offsets[spans.rows, spans.words + spans.ngrams] - first
+    tokens = np.sort(ranges(spans.rows * settings.max_seq_length + first, sizes))
     rows, places = np.divmod(tokens, settings.max_seq_length)
-    return _Masked(rows, places + 1 + (places >= sizes_a[rows]), spans.ngrams)
+    is_of_b = places >= sequences.sizes_a[rows]
+    positions = places + 1 + is_of_b  # Behind [CLS], or [CLS] and [SEP].
+    return _Masked(rows, positions, spans.ngrams)
 
-  def _structure(
-    self, starts: np.ndarray, sizes_a: np.ndarray, num_tokens: np.ndarray
-  ) -> dict[str, np.ndarray]:
-    """uint8 [N, S]: the features of zeros and ones; `starts` is changed."""
-    rows, place = np.arange(len(starts)), np.arange(starts.shape[1])
-    real = place < num_tokens[:, None]
-    starts[:, 0] = starts[rows, sizes_a + 1] = starts[rows, num_tokens - 1] = 1
-    second = real & (place > sizes_a[:, None] + 1)
-    return {
-      names.INPUT_MASK: real.view(np.uint8),
-      names.SEGMENT_IDS: second.view(np.uint8),
-      names.TOKEN_BOUNDARY: starts,
-    }
+  def _prediction_rows(self, values: np.ndarray, num_predictions: np.ndarray) -> np.ndarray:
+    """int64 [N, P]: the values of all predictions, [M], in the row of their sequence and followed by zeros."""
+    rows = np.zeros((len(num_predictions), self._settings.max_predictions_per_seq), np.int64)
+    rows[np.arange(rows.shape[1]) < num_predictions[:, None]] = values
+    return rows
 
-  def _encode(self, features: dict[str, np.ndarray], counts: list[int]) -> Iterator[bytes]:
-    """The serialized Example of each row; its weights are ones for `counts` predictions."""
-    rows = zip(*map(pack_varint_rows, features.values()), strict=True)
-    for row, count in zip(rows, counts, strict=True):
-      yield encode_packed(
-        {**dict(zip(features, row, strict=True)), names.MASKED_LM_WEIGHTS: self._weights[count]}
-      )
+  def _encode(self, features: Mapping[str, np.ndarray], num_predictions: list[int]) -> Iterator[bytes]:
+    """The serialized Example of each row; its weights are ones for the predictions."""
+    packed_columns = [pack_varint_rows(values) for values in features.values()]
+    for count, *packed in zip(num_predictions, *packed_columns, strict=True):
+      payloads = dict(zip(features, packed, strict=True))
+      payloads[names.MASKED_LM_WEIGHTS] = _weights(count, self._settings.max_predictions_per_seq)
+      yield encode_packed(payloads)
+
+
+def _structure_features(sequences: _Sequences) -> dict[str, np.ndarray]:
+  """uint8 [N, S]: the features of zeros and ones."""
+  rows = np.arange(len(sequences.ids))
+  positions = np.arange(sequences.ids.shape[1])
+  is_token = positions < sequences.num_tokens[:, None]
+  is_behind_a = positions > sequences.sizes_a[:, None] + 1  # Behind [CLS], A and [SEP].
+  boundaries = sequences.word_starts.copy()
+  boundaries[:, 0] = True
+  boundaries[rows, sequences.sizes_a + 1] = True
+  boundaries[rows, sequences.num_tokens - 1] = True
+  return {
+    names.INPUT_MASK: is_token.view(np.uint8),
+    names.SEGMENT_IDS: (is_token & is_behind_a).view(np.uint8),
+    names.TOKEN_BOUNDARY: boundaries.view(np.uint8),
+  }
+
+
+@functools.cache
+def _weights(count: int, max_predictions: int) -> bytes:
+  """`count` ones and zeros after them, packed."""
+  weights = np.zeros(max_predictions, "<f4")
+  weights[:count] = 1
+  return weights.tobytes()

@@ -10,6 +10,8 @@ import bisect
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from tfrecords_tools.pretraining.documents import TokenizedDocument
 from tfrecords_tools.pretraining.randomness import Stream
 from tfrecords_tools.pretraining.settings import RecordSettings
@@ -27,6 +29,11 @@ class Segment(NamedTuple):
   @property
   def size(self) -> int:
     return self.end - self.begin
+
+  @property
+  def ids(self) -> np.ndarray:
+    """int32 [size]."""
+    return self.document.ids[self.begin : self.end]
 
 
 class SegmentPair(NamedTuple):
