@@ -54,7 +54,7 @@ test-all: install  ## All tests of STACK.
 test-interop:  ## Comparisons with Hugging Face's ALBERT (PyTorch) and compilation for TPUs (libtpu); a large install.
 	@$(MAKE) --no-print-directory STACK=interop install
 	@$(LIMIT) $(if $(LIMIT),1800) $(VENV_interop)/bin/python $(PYTEST) tests/modeling/test_oracle_huggingface.py tests/checkpoints tests/planning \
-	  tests/models/test_text_models.py::test_the_searches_as_written
+	  tests/keras_api/test_text_models.py::test_the_searches_as_written
 
 fuzz: install  ## Damaged files and odd input with fresh seeds, in rounds for MINUTES=60; prints seeds, cases, and how to repeat a failure.
 	@$(BIN)/python tests/fuzz/rounds.py $(MINUTES)

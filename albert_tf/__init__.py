@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
   from albert_tf.configs import AlbertConfig as AlbertConfig
-  from albert_tf.models.preprocessor import AlbertPreprocessor as AlbertPreprocessor
-  from albert_tf.models.pretrained import AlbertEncoder as AlbertEncoder
-  from albert_tf.models.pretrained import AlbertForPreTraining as AlbertForPreTraining
-  from albert_tf.models.pretrained import AlbertMaskedLM as AlbertMaskedLM
-  from albert_tf.models.sentence_vectors import AlbertSentenceEncoder as AlbertSentenceEncoder
-  from albert_tf.models.sentence_vectors import InBatchNegatives as InBatchNegatives
-  from albert_tf.models.sentence_vectors import cosine_regression as cosine_regression
-  from albert_tf.models.tasks import AlbertClassifier as AlbertClassifier
-  from albert_tf.models.tasks import AlbertMultipleChoice as AlbertMultipleChoice
-  from albert_tf.models.tasks import AlbertQuestionAnswering as AlbertQuestionAnswering
-  from albert_tf.models.tasks import AlbertTagger as AlbertTagger
+  from albert_tf.keras_api.preprocessor import AlbertPreprocessor as AlbertPreprocessor
+  from albert_tf.keras_api.pretrained import AlbertEncoder as AlbertEncoder
+  from albert_tf.keras_api.pretrained import AlbertForPreTraining as AlbertForPreTraining
+  from albert_tf.keras_api.pretrained import AlbertMaskedLM as AlbertMaskedLM
+  from albert_tf.keras_api.sentence_vectors import AlbertSentenceEncoder as AlbertSentenceEncoder
+  from albert_tf.keras_api.sentence_vectors import InBatchNegatives as InBatchNegatives
+  from albert_tf.keras_api.sentence_vectors import cosine_regression as cosine_regression
+  from albert_tf.keras_api.tasks import AlbertClassifier as AlbertClassifier
+  from albert_tf.keras_api.tasks import AlbertMultipleChoice as AlbertMultipleChoice
+  from albert_tf.keras_api.tasks import AlbertQuestionAnswering as AlbertQuestionAnswering
+  from albert_tf.keras_api.tasks import AlbertTagger as AlbertTagger
   from albert_tf.optim.keras_optimizers import AdamW as AdamW
   from albert_tf.optim.keras_optimizers import Lamb as Lamb
   from albert_tf.optim.keras_optimizers import WarmupPolynomialDecay as WarmupPolynomialDecay
@@ -30,10 +30,10 @@ __version__ = "0.1.0"
 
 _WITHOUT_KERAS = {"AlbertConfig": "albert_tf.configs", "AlbertTokenizer": "albert_tf.tokenization"}
 _KERAS = {
-  "albert_tf.models.preprocessor": "AlbertPreprocessor",
-  "albert_tf.models.pretrained": "AlbertEncoder AlbertForPreTraining AlbertMaskedLM",
-  "albert_tf.models.sentence_vectors": "AlbertSentenceEncoder InBatchNegatives cosine_regression",
-  "albert_tf.models.tasks": "AlbertClassifier AlbertMultipleChoice AlbertQuestionAnswering AlbertTagger",
+  "albert_tf.keras_api.preprocessor": "AlbertPreprocessor",
+  "albert_tf.keras_api.pretrained": "AlbertEncoder AlbertForPreTraining AlbertMaskedLM",
+  "albert_tf.keras_api.sentence_vectors": "AlbertSentenceEncoder InBatchNegatives cosine_regression",
+  "albert_tf.keras_api.tasks": "AlbertClassifier AlbertMultipleChoice AlbertQuestionAnswering AlbertTagger",
   "albert_tf.optim.keras_optimizers": "AdamW Lamb WarmupPolynomialDecay",
 }
 __all__ = sorted([*_WITHOUT_KERAS, *" ".join(_KERAS.values()).split()])

@@ -13,7 +13,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from absl import flags
 
-from albert_tf import commands, files
+from albert_tf import files
+from albert_tf.cli import commands
 
 _EXTENSIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 

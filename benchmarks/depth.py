@@ -55,10 +55,10 @@ def _records(folder: str) -> str:
 def _losses(run: str, records: str) -> dict[int, dict[str, float]]:
   """Depth → metrics on the held-out text."""
   from albert_tf.checkpoints import read_checkpoint
+  from albert_tf.pretraining.evaluation import evaluate_checkpoint
   from albert_tf.records import PretrainingSpec
-  from albert_tf.training.distribution import make_strategy
-  from albert_tf.training.evaluation import evaluate_checkpoint
-  from albert_tf.training.settings import DistributionConfig
+  from albert_tf.runs.distribution import make_strategy
+  from albert_tf.runs.settings import DistributionConfig
 
   checkpoint, spec = read_checkpoint(run), PretrainingSpec(64, 10)
   strategy, found = make_strategy(DistributionConfig(distribution="one_device")), {}

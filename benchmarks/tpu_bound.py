@@ -25,7 +25,7 @@ import common
 from tpu.final_schedule import Scheduled, dump_flags, final_schedule
 from tpu.program_text import estimated_cycles
 
-from albert_tf import commands
+from albert_tf.cli import commands
 from albert_tf.configs import AlbertConfig, ModelChoice
 from albert_tf.errors import UserError
 from albert_tf.planning import plan

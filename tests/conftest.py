@@ -12,7 +12,7 @@ from albert_tf import tpu_host
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-if os.uname().machine == "x86_64":  # As `albert_tf/startup.py`, so that tests and commands compute the same.
+if os.uname().machine == "x86_64":  # As `albert_tf/cli/startup.py`, so that tests and commands compute the same.
   os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 tpu_host.prepare_import("")  # Tests run on the CPU, also on a TPU VM.
 
@@ -28,16 +28,16 @@ STACK_TESTS = (
   "modeling/test_dot_product_attention.py",
   "modeling/test_keras_citizenship.py",
   "modeling/test_oracle.py",
-  "models/",
+  "keras_api/",
   "optim/",
   "pipelines/test_order.py",
   "serving/test_check.py",
   "serving/test_export.py",
   "tokenization/test_graph.py",
   "tpu/",
-  "training/test_distributed_runs.py",
-  "training/test_pretraining.py",
-  "training/test_step.py",
+  "pretraining/test_distributed_runs.py",
+  "pretraining/test_pretraining.py",
+  "pretraining/test_step.py",
 )
 sys.path.insert(0, str(TESTS_DIR))  # For `from reference import …` (NumPy twins) and `from support import …`.
 
@@ -106,7 +106,7 @@ def write_nothing(path: str) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def runs_draw_nothing(request):
   """Runs write an empty curves.png, except in modules marked `draws`, because a picture takes a second."""
-  reporter = sys.modules.get("albert_tf.training.reporting.reporter")
+  reporter = sys.modules.get("albert_tf.pretraining.reporter")
   with pytest.MonkeyPatch.context() as patch:
     if reporter and not request.node.get_closest_marker("draws"):
       patch.setattr(reporter, "draw_curves", lambda records, path, **_: write_nothing(path))

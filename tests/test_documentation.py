@@ -1,6 +1,6 @@
 """Scripts, flags and their choices, targets of make, files and headings in README and guides exist.
 
-Python blocks are executed by `tests/models/test_text_models.py`, notebooks by `tests/test_tutorials.py`.
+Python blocks are executed by `tests/keras_api/test_text_models.py`, notebooks by `tests/test_tutorials.py`.
 """
 
 from concurrent.futures import ThreadPoolExecutor

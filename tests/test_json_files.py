@@ -15,9 +15,9 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.lock import DirectoryLock
 from albert_tf.records import Manifest, RecordFile
+from albert_tf.runs import run_directory
+from albert_tf.runs.metrics_log import read_metrics
 from albert_tf.tokenization.config import TokenizerConfig, WordPieceConfig, find_tokenizer
-from albert_tf.training import run_directory
-from albert_tf.training.metrics_log import read_metrics
 from tfrecords_tools.pretraining.job import read_description
 
 CONFIG = AlbertConfig.from_name("tiny").to_dict()

@@ -18,7 +18,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # No matrix product here; st
 
 from absl import flags
 
-from albert_tf import commands, files
+from albert_tf import files
+from albert_tf.cli import commands
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 from albert_tf.tokenization import load_tokenizer

@@ -7,7 +7,7 @@ files.
   python tfrecords_tools/extract_installed_docs.py --output_dir /tmp/docs
 """
 
-from albert_tf import commands
+from albert_tf.cli import commands
 from tfrecords_tools.corpus.installed_docs import Extraction, extract
 
 commands.define_flags(Extraction)

@@ -12,9 +12,10 @@ import json
 import os
 from typing import Any
 
-from albert_tf import commands, files
+from albert_tf import files
+from albert_tf.cli import commands
+from albert_tf.cli.startup import load_tensorflow
 from albert_tf.settings import Settings, setting
-from albert_tf.startup import load_tensorflow
 from albert_tf.tokenization import load_tokenizer
 
 

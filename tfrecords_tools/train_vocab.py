@@ -11,7 +11,8 @@ import time
 
 from absl import flags
 
-from albert_tf import commands, files
+from albert_tf import files
+from albert_tf.cli import commands
 from albert_tf.settings import Settings, setting
 from tfrecords_tools import vocabulary
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats

@@ -7,9 +7,9 @@ Example:
   python tpu_scripts/check_saved_model.py --saved_model E/1 --python=other/bin/python
 """
 
-from albert_tf import commands
+from albert_tf.cli import commands
+from albert_tf.cli.startup import load_tensorflow
 from albert_tf.settings import Settings, setting
-from albert_tf.startup import load_tensorflow
 
 
 class Command(Settings):

@@ -12,15 +12,15 @@ Example:
 from absl import flags
 import run_pretrain  # noqa: F401  Defines the run's flags.
 
-from albert_tf import commands
+from albert_tf.cli import commands
+from albert_tf.cli.startup import load_tensorflow
 from albert_tf.configs import AlbertConfig, ModelChoice
 from albert_tf.planning import plan
 from albert_tf.planning.chips import Topology, parse_topology
 from albert_tf.planning.estimate import StepShape
 from albert_tf.planning.tpu_compiler import CompiledStep, compile_hlo
+from albert_tf.pretraining.settings import StepConfig
 from albert_tf.settings import Settings, setting
-from albert_tf.startup import load_tensorflow
-from albert_tf.training.settings import StepConfig
 
 FLAGS = flags.FLAGS
 

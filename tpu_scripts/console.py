@@ -5,7 +5,7 @@ import pathlib
 import runpy
 import sys
 
-from albert_tf import commands
+from albert_tf.cli import commands
 
 _HERE = pathlib.Path(__file__).resolve().parent
 _FOLDERS = (_HERE, _HERE.parent / "tfrecords_tools")

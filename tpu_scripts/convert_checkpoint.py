@@ -6,7 +6,7 @@ Weights are copied bit for bit, including heads and optimizer state. The command
 unused weight is an error unless a flag allows it.
 """
 
-from albert_tf import commands
+from albert_tf.cli import commands
 from albert_tf.configs.conversion import ConvertOptions
 from albert_tf.settings import Settings, setting
 
@@ -26,7 +26,7 @@ commands.define_flags(ConvertOptions)
 
 def main() -> None:
   command, options = commands.from_flags(Command), commands.from_flags(ConvertOptions)
-  from albert_tf.startup import load_tensorflow
+  from albert_tf.cli.startup import load_tensorflow
 
   load_tensorflow()
   from albert_tf.checkpoints import convert

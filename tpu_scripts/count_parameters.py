@@ -8,7 +8,7 @@ Example:
 
 from collections.abc import Mapping
 
-from albert_tf import commands
+from albert_tf.cli import commands
 from albert_tf.configs import HEADS, AlbertConfig, ModelChoice, count_parameters, named_sizes
 
 commands.define_flags(ModelChoice)

@@ -12,10 +12,11 @@ import time
 
 from child_commands import ROOT, run_command
 
-from albert_tf import commands, files
+from albert_tf import files
+from albert_tf.cli import commands
 from albert_tf.records import Manifest
+from albert_tf.runs.metrics_log import read_metrics
 from albert_tf.settings import Settings, setting
-from albert_tf.training.metrics_log import read_metrics
 
 
 class Command(Settings):

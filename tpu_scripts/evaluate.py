@@ -14,11 +14,12 @@ from typing import Any
 
 from absl import flags
 
-from albert_tf import commands, files
+from albert_tf import files
+from albert_tf.cli import commands
+from albert_tf.cli.startup import load_tensorflow
 from albert_tf.errors import UserError
+from albert_tf.runs.settings import MOST_EXAMPLES, DistributionConfig, OtherDepth
 from albert_tf.settings import setting
-from albert_tf.startup import load_tensorflow
-from albert_tf.training.settings import MOST_EXAMPLES, DistributionConfig, OtherDepth
 
 
 class Command(OtherDepth):
@@ -75,9 +76,9 @@ def main() -> None:
   command, distribution = commands.from_flags(Command), commands.from_flags(DistributionConfig)
   load_tensorflow(distribution.tpu, reads_extents=True)
   from albert_tf.checkpoints import read_checkpoint
+  from albert_tf.pretraining.evaluation import evaluate_checkpoint
   from albert_tf.records import PretrainingSpec
-  from albert_tf.training.distribution import Workers, make_strategy
-  from albert_tf.training.evaluation import evaluate_checkpoint
+  from albert_tf.runs.distribution import Workers, make_strategy
 
   strategy = make_strategy(distribution)
   checkpoint = read_checkpoint(command.init_checkpoint, config_file=command.albert_config_file)

@@ -6,10 +6,11 @@ Example:
   python tpu_scripts/export_lite.py --model classifier --init_checkpoint RUN --weights int8 --output mrpc.tflite
 """
 
-from albert_tf import commands, files
+from albert_tf import files
+from albert_tf.cli import commands
+from albert_tf.cli.startup import load_tensorflow
 from albert_tf.serving.settings import ExportSource, LiteSettings
 from albert_tf.settings import setting
-from albert_tf.startup import load_tensorflow
 
 
 class Command(ExportSource):
@@ -25,7 +26,7 @@ commands.define_flags(LiteSettings)
 def main() -> None:
   command, settings = commands.from_flags(Command), commands.from_flags(LiteSettings)
   load_tensorflow()
-  from albert_tf.models.exports import open_model
+  from albert_tf.keras_api.exports import open_model
   from albert_tf.serving.lite import export_lite
 
   model = open_model(command.model, command.init_checkpoint, preprocessor=None)

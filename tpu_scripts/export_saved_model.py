@@ -8,10 +8,10 @@ import dataclasses
 
 from absl import logging
 
-from albert_tf import commands
+from albert_tf.cli import commands
+from albert_tf.cli.startup import load_tensorflow
 from albert_tf.serving.settings import ExportSettings, ExportSource
 from albert_tf.settings import setting
-from albert_tf.startup import load_tensorflow
 
 
 class Command(ExportSource):
@@ -32,7 +32,7 @@ def main() -> None:
   command, settings = commands.from_flags(Command), commands.from_flags(ExportSettings)
   load_tensorflow()
   logging.set_verbosity(logging.ERROR)  # Hide TensorFlow's messages of saving.
-  from albert_tf.models.exports import export_saved_model
+  from albert_tf.keras_api.exports import export_saved_model
 
   path = export_saved_model(**dataclasses.asdict(command), settings=settings)
   print(f"Exported {command.model} to {path}")

@@ -6,9 +6,9 @@ Example:
 
 from absl import flags
 
-from albert_tf import commands
+from albert_tf.cli import commands
+from albert_tf.cli.startup import load_tensorflow
 from albert_tf.settings import Settings, setting
-from albert_tf.startup import load_tensorflow
 
 
 class Command(Settings):

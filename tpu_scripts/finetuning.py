@@ -6,15 +6,16 @@ from typing import Any
 
 from absl import flags, logging
 
-from albert_tf import commands, files
+from albert_tf import files
+from albert_tf.cli import commands
+from albert_tf.cli.startup import load_tensorflow
 from albert_tf.configs.albert_config import MOST_POSITIONS
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec, best_run
 from albert_tf.errors import UserError
 from albert_tf.finetuning import data
 from albert_tf.finetuning.settings import FineTuneSettings
+from albert_tf.runs.settings import DistributionConfig
 from albert_tf.settings import Settings, setting
-from albert_tf.startup import load_tensorflow
-from albert_tf.training.settings import DistributionConfig
 
 FLAGS = flags.FLAGS
 
@@ -108,9 +109,9 @@ def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None
   from albert_tf.finetuning.engine.fit import fine_tune
   from albert_tf.finetuning.engine.results import lines
   from albert_tf.finetuning.initialize import read_start
-  from albert_tf.models.exports import export_saved_model
+  from albert_tf.keras_api.exports import export_saved_model
+  from albert_tf.runs.distribution import Workers, make_strategy
   from albert_tf.tokenization import WordPieceTokenizer
-  from albert_tf.training.distribution import Workers, make_strategy
 
   start = read_start(
     options.init_checkpoint or (FLAGS.output_dir if trained_spec() else ""),
@@ -145,8 +146,8 @@ def _combine(prepare: Callable[[Any], Any], names: Sequence[str]) -> None:
   from albert_tf.configs import AlbertConfig
   from albert_tf.finetuning.engine import ensemble
   from albert_tf.finetuning.initialize import Start
+  from albert_tf.runs.run_directory import CONFIG_FILE
   from albert_tf.tokenization import load_tokenizer
-  from albert_tf.training.run_directory import CONFIG_FILE
 
   used = ("ensemble_of", "output_dir", "do_eval", "do_predict")
   others = [name for name in commands.flag_names(RunOptions, FineTuneSettings) if name not in used]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from absl import flags
 import finetuning
 
-from albert_tf import commands
+from albert_tf.cli import commands
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import TableColumns, read_table

@@ -13,7 +13,7 @@ from typing import Any
 from absl import flags
 import finetuning
 
-from albert_tf import commands
+from albert_tf.cli import commands
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import TableColumns
 from albert_tf.settings import Settings, setting

@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Literal
 
 from absl import flags
 
-from albert_tf import commands, doctor, files
+from albert_tf import files
+from albert_tf.cli import commands, doctor
+from albert_tf.cli.startup import load_tensorflow
 from albert_tf.configs import ModelChoice
 from albert_tf.errors import StoppedError, UserError
 from albert_tf.optim.config import OptimizerConfig, scale_learning_rate
+from albert_tf.pretraining.settings import PretrainingSettings, StepConfig
+from albert_tf.runs.settings import DistributionConfig
 from albert_tf.settings import Settings, setting
-from albert_tf.startup import load_tensorflow
-from albert_tf.training.settings import DistributionConfig, PretrainingSettings, StepConfig
 
 if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are read.
-  from albert_tf.training.reporting.reporter import Machine
+  from albert_tf.pretraining.reporter import Machine
 
 
 class Command(Settings):
@@ -75,7 +77,7 @@ for _settings_class in (
 
 def read_settings(command: Command, distribution: DistributionConfig) -> PretrainingSettings:
   """The settings of the run that the flags and the records say."""
-  from albert_tf.training.record_source import describe_records
+  from albert_tf.pretraining.record_source import describe_records
 
   input_files = files.expand_globs(command.input_file, what="--input_file")
   eval_input_files = []
@@ -123,7 +125,7 @@ def _machine(settings: PretrainingSettings) -> "Machine":
   """What the reports of speed need: the model's FLOPs, and the devices' peak where it is known."""
   from albert_tf.planning.chips import accelerator_peak_flops
   from albert_tf.planning.flops import TRAINING, forward_flops_per_example
-  from albert_tf.training.reporting.reporter import Machine
+  from albert_tf.pretraining.reporter import Machine
 
   # Each update runs one of the depths, so an example costs their mean.
   depths = settings.step.train_depths or (settings.model.num_hidden_layers,)
@@ -157,7 +159,7 @@ def main() -> int:
     )
   flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
   load_tensorflow(distribution.tpu, reads_extents=True)
-  from albert_tf.training.pretraining import run_pretraining
+  from albert_tf.pretraining.run import run_pretraining
 
   settings = read_settings(command, distribution)
   result = run_pretraining(

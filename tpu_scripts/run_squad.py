@@ -12,7 +12,7 @@ from typing import Any
 from absl import flags
 import finetuning
 
-from albert_tf import commands
+from albert_tf.cli import commands
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad.settings import SPEC_SIZES, SquadFiles, SquadSettings
 

@@ -16,12 +16,13 @@ import shlex
 from absl import flags
 from child_commands import ROOT, run_command
 
-from albert_tf import commands, files
+from albert_tf import files
+from albert_tf.cli import commands
 from albert_tf.errors import StoppedError, UserError
+from albert_tf.runs.settings import DistributionConfig
 from albert_tf.settings import differences, fields_of
 from albert_tf.studies.plan import Plan
 from albert_tf.studies.report import write_report
-from albert_tf.training.settings import DistributionConfig
 
 commands.define_flags(Plan)
 commands.define_flags(DistributionConfig)

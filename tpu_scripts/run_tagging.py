@@ -10,7 +10,7 @@ from typing import Any
 from absl import flags
 import finetuning
 
-from albert_tf import commands
+from albert_tf.cli import commands
 from albert_tf.finetuning.tasks.conll import Columns, read_tagged
 from albert_tf.settings import Settings, setting
 

@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any, Literal
 
 from albert_tf.errors import UserError
+from albert_tf.runs.settings import MOST_EXAMPLES, DepthSettings, DistributionConfig, OtherDepth
 from albert_tf.settings import setting
-from albert_tf.training.settings import MOST_EXAMPLES, DepthSettings, DistributionConfig, OtherDepth
 
 
 class FineTuneSettings(DepthSettings, OtherDepth):

@@ -9,9 +9,9 @@ from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.optim.optimizer import build_optimizer
 from albert_tf.planning.estimate import StepShape
-from albert_tf.training.distribution import precision_policy
-from albert_tf.training.settings import StepConfig
-from albert_tf.training.step import TrainStep
+from albert_tf.pretraining.settings import StepConfig
+from albert_tf.pretraining.step import TrainStep
+from albert_tf.runs.distribution import precision_policy
 
 
 def lower_train_step(config: AlbertConfig, shape: StepShape) -> bytes:

@@ -15,9 +15,9 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
+from albert_tf.progress import native_stderr_kept_back
 from albert_tf.serving.golden import sample_ids
 from albert_tf.serving.settings import LiteSettings
-from albert_tf.startup import native_stderr_kept_back
 
 Arrays = dict[str, np.ndarray]
 _COMPARED_ROWS = 8

@@ -11,10 +11,10 @@ from typing import Any
 
 from albert_tf import files
 from albert_tf.configs import AlbertConfig
+from albert_tf.pretraining.watch import not_learned
+from albert_tf.runs.metrics_log import read_metrics
 from albert_tf.studies.catalogue import Study
 from albert_tf.studies.plan import TASKS, Plan
-from albert_tf.training.metrics_log import read_metrics
-from albert_tf.training.watch import not_learned
 
 _HEADINGS = {
   "examples_per_second": "examples/s",

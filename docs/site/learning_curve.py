@@ -3,7 +3,7 @@
 import json
 import pathlib
 
-from albert_tf.training.reporting.curves import draw_curves
+from albert_tf.pretraining.curves import draw_curves
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ from albert_tf.records import frame_record, scan_shard
 NUM_RECORDS, BATCH = 40_000, 500
 CHILD = f"""
 import json, sys
-from albert_tf.startup import load_tensorflow
+from albert_tf.cli.startup import load_tensorflow
 load_tensorflow(reads_extents=True)
 import tensorflow as tf
 from albert_tf import files

@@ -8,7 +8,8 @@ from support.bucket.gcs_proxy import Faults
 from support.bucket.story import pretraining
 from support.tiny_records import random_examples, tiny_config, write_records
 
-from albert_tf import doctor, files
+from albert_tf import files
+from albert_tf.cli import doctor
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints import ConvertOptions, convert
 from albert_tf.configs.task import TaskSpec
-from albert_tf.models.tasks import model_class
+from albert_tf.keras_api.tasks import model_class
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 WORDS = random.Random(0).choices(tiny_run.WORDS, k=320)

@@ -19,7 +19,7 @@ from albert_tf.errors import StoppedError
 from albert_tf.finetuning.engine import callbacks, run_directory
 from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.modeling import named_variables
-from albert_tf.training import checkpoints
+from albert_tf.runs import checkpoint_store as checkpoints
 
 # 4 updates an epoch, the last batch of each filled up; evaluations after 3, 6, 9 and 10: within epochs and at the end.
 SETTINGS = dataclasses.replace(

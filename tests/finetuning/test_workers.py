@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 # The second worker's own metrics never get better: by them it would see other steps as the best.
 _WORKER = """
 import dataclasses, json, os, signal, sys
-from albert_tf.training.distribution import make_strategy
-from albert_tf.training.settings import DistributionConfig
+from albert_tf.runs.distribution import make_strategy
+from albert_tf.runs.settings import DistributionConfig
 strategy = make_strategy(DistributionConfig())
 from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 from albert_tf.compat import keras

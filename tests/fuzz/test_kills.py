@@ -18,7 +18,7 @@ from support.commands.forked_commands import ForkedCommands
 from support.made_records import contents
 
 from albert_tf.checkpoints.bundle import latest_checkpoint, read_bundle
-from albert_tf.training.pretraining import run_pretraining
+from albert_tf.pretraining.run import run_pretraining
 
 pytestmark = pytest.mark.nightly
 

@@ -21,10 +21,11 @@ from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.finetuning.tasks.text import TextExample, table_examples
 from albert_tf.optim.config import OptimizerConfig
+from albert_tf.pretraining.settings import StepConfig
 from albert_tf.records import PretrainingSpec
+from albert_tf.runs.settings import DistributionConfig
 from albert_tf.serving.settings import ExportSettings, LiteSettings
 from albert_tf.settings import Settings, fields_of
-from albert_tf.training.settings import DistributionConfig, StepConfig
 from tfrecords_tools.pretraining.settings import RecordSettings
 from tfrecords_tools.vocabulary import VocabularySpec
 

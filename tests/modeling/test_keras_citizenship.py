@@ -8,12 +8,12 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder
 from albert_tf.compat import keras
 from albert_tf.errors import UserError
+from albert_tf.keras_api import tasks as models
 from albert_tf.modeling import (
   AlbertForPreTraining,
   named_variables,
 )
 from albert_tf.modeling import encoder as encoder_module
-from albert_tf.models import tasks as models
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from albert_tf.checkpoints import ConvertOptions, convert, load_weights, read_checkpoint
 from albert_tf.configs import AlbertConfig
+from albert_tf.keras_api.tasks import AlbertMultipleChoice
 from albert_tf.modeling import AlbertForPreTraining
-from albert_tf.models.tasks import AlbertMultipleChoice
 
 TOLERANCE = 1e-4
 

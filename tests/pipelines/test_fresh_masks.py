@@ -13,9 +13,9 @@ from albert_tf.pipelines.batches import HostShard, training_batches
 from albert_tf.pipelines.fresh_masks import FreshMasks, unmasked
 from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.pipelines.record_index import build_record_index
+from albert_tf.pretraining.record_source import RecordsSource
 from albert_tf.records import features as names
 from albert_tf.records.parse import parse_pretraining_batch
-from albert_tf.training.record_source import RecordsSource
 
 VOCABULARY, CLS, SEP, MASK = 400, 2, 3, 4
 RNG = np.random.default_rng(5)

@@ -9,6 +9,7 @@ import pytest
 
 from albert_tf.errors import UserError
 from albert_tf.pipelines.record_index import build_record_index
+from albert_tf.pretraining.record_source import describe_records
 from albert_tf.records import (
   Baseline,
   Manifest,
@@ -17,7 +18,6 @@ from albert_tf.records import (
   find_manifests,
   frame_record,
 )
-from albert_tf.training.record_source import describe_records
 
 _TRAIN = [f"train-0000{n}-of-00003" for n in range(3)]
 _MANIFEST = Manifest(

@@ -16,8 +16,8 @@ from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 from albert_tf.finetuning.tasks.tagging import align
 from albert_tf.serving.check import ODD_TEXTS
 from albert_tf.serving.signatures.token_classification import group_entities, iobes
-from albert_tf.serving.signatures.word_windows import locate_words
 from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.windows.word_windows import locate_words
 
 CONTEXTS = ["the sky is blue and green grass grows under old trees while small birds sing", "", "day"]
 QUESTIONS = ["The _ is blue", "what  grows?", "_ and _ sing all day"]

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.models.exports import export_saved_model
+from albert_tf.keras_api.exports import export_saved_model
 from albert_tf.tokenization import AlbertTokenizer
 
 TEXTS = ["the sky is blue", "small birds sing all day long and the grass grows", "", "zebra 12, ﬁ"]

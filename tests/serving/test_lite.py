@@ -11,8 +11,8 @@ from tensorflow.lite.tools import flatbuffer_utils
 
 from albert_tf.checkpoints import ConvertOptions, convert
 from albert_tf.errors import UserError
+from albert_tf.keras_api.exports import open_model
 from albert_tf.modeling import named_variables
-from albert_tf.models.exports import open_model
 from albert_tf.serving import lite
 from albert_tf.serving.golden import sample_ids
 from albert_tf.serving.lite import (

@@ -12,7 +12,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad.features import make_features
 from albert_tf.finetuning.tasks.squad.read import Paragraph, Question, SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
-from albert_tf.models.pretrained import AlbertMaskedLM
+from albert_tf.keras_api.pretrained import AlbertMaskedLM
 
 LONG = "small birds sing all day long and the green grass grows under old trees " * 2
 TEXTS = ["the sky is blue", LONG, "", "Zebra 12, ﬁ"]

@@ -15,7 +15,7 @@ from albert_tf.finetuning.tasks.squad.features import make_features
 from albert_tf.finetuning.tasks.squad.read import Paragraph, Question, SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.finetuning.tasks.squad.task import SquadTask
-from albert_tf.models.exports import export_saved_model
+from albert_tf.keras_api.exports import export_saved_model
 from albert_tf.serving.settings import ExportSettings
 
 SIZES = {"max_seq_length": 24, "max_query_length": 8, "doc_stride": 6, "max_answer_length": 5}

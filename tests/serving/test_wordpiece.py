@@ -17,7 +17,7 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.conll import TaggedSentence
 from albert_tf.finetuning.tasks.tagging import align
-from albert_tf.models.exports import export_saved_model
+from albert_tf.keras_api.exports import export_saved_model
 from albert_tf.serving.check import LoadedModel, check_saved_model
 from albert_tf.tokenization import WordPieceTokenizer
 

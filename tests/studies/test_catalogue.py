@@ -6,7 +6,7 @@ import pathlib
 import pytest
 from support.commands.script_runs import read_flags
 
-from albert_tf.commands import expand_flag_files
+from albert_tf.cli.commands import expand_flag_files
 from albert_tf.configs import AlbertConfig
 from albert_tf.studies.catalogue import SCALES, STUDIES
 from albert_tf.studies.plan import flag_values, last_of_each

@@ -8,7 +8,7 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.text import TextExample, TextTask
-from albert_tf.training.settings import DistributionConfig
+from albert_tf.runs.settings import DistributionConfig
 
 # A learning rate at which random weights learn 64 examples by heart in seconds.
 QUICK = FineTuneSettings(

@@ -13,7 +13,8 @@ from typing import Any
 from support.tiny_records import SPEC, random_examples, tiny_config, write_records
 
 from albert_tf.optim.config import OptimizerConfig
-from albert_tf.training.settings import DistributionConfig, PretrainingSettings, StepConfig
+from albert_tf.pretraining.settings import PretrainingSettings, StepConfig
+from albert_tf.runs.settings import DistributionConfig
 
 NUM_STEPS = 12
 
@@ -82,7 +83,7 @@ def run_killing(folder: pathlib.Path, kills: int, seed: int) -> None:
 
   Each life is a fork of a process that has imported TensorFlow but not started its runtime.
   """
-  from albert_tf.training.pretraining import run_pretraining
+  from albert_tf.pretraining.run import run_pretraining
 
   settings = tiny_settings(
     folder,

@@ -13,8 +13,8 @@ import tensorflow as tf
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
+from albert_tf.keras_api.tasks import make_model
 from albert_tf.modeling import AlbertForPreTraining, named_variables
-from albert_tf.models.tasks import make_model
 from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig, WordPieceTokenizer
 
 WORDS = "the sky is blue and green grass grows under old trees while small birds sing all day long".split()

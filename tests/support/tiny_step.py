@@ -13,10 +13,10 @@ from albert_tf.optim.config import OptimizerConfig
 from albert_tf.optim.optimizer import Optimizer, build_optimizer
 from albert_tf.pipelines.batches import training_batches
 from albert_tf.pipelines.record_index import RecordIndex
+from albert_tf.pretraining.settings import StepConfig
+from albert_tf.pretraining.step import TrainStep
 from albert_tf.records.parse import parse_pretraining_batch
-from albert_tf.training.distribution import host_shard
-from albert_tf.training.settings import StepConfig
-from albert_tf.training.step import TrainStep
+from albert_tf.runs.distribution import host_shard
 
 OPTIMIZER = OptimizerConfig(learning_rate=0.02, num_train_steps=9, num_warmup_steps=2)
 

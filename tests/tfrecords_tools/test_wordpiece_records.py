@@ -16,14 +16,14 @@ from support.tiny_records import tiny_config
 
 from albert_tf.checkpoints import ConvertOptions, convert
 from albert_tf.finetuning.initialize import read_start
-from albert_tf.models.exports import export_saved_model
+from albert_tf.keras_api.exports import export_saved_model
 from albert_tf.optim.config import OptimizerConfig
+from albert_tf.pretraining.record_source import describe_records
+from albert_tf.pretraining.run import run_pretraining
+from albert_tf.pretraining.settings import PretrainingSettings
 from albert_tf.records import Manifest
 from albert_tf.serving.check import LoadedModel
 from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
-from albert_tf.training.pretraining import run_pretraining
-from albert_tf.training.record_source import describe_records
-from albert_tf.training.settings import PretrainingSettings
 from tfrecords_tools.inspection import Findings, inspect_files, render, views
 from tfrecords_tools.pretraining.documents import BlockTokenizer
 

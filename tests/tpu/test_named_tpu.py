@@ -9,9 +9,10 @@ import sys
 import pytest
 from support.tpu.cloud_api import PROJECT, ZONE, Answer, serving
 
-from albert_tf import compat, doctor
-from albert_tf.training import distribution
-from albert_tf.training.settings import DistributionConfig
+from albert_tf import compat
+from albert_tf.cli import doctor
+from albert_tf.runs import distribution
+from albert_tf.runs.settings import DistributionConfig
 
 oauth2 = pytest.importorskip("oauth2client.client", reason="Google's client, of the stacks tpu and addons")
 

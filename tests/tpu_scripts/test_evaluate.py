@@ -12,9 +12,9 @@ from support.tiny_records import SPEC, VOCAB_SIZE, random_examples, write_record
 from albert_tf import compat
 from albert_tf.checkpoints.bundle import latest_checkpoint
 from albert_tf.optim.config import OptimizerConfig
+from albert_tf.pretraining.run import run_pretraining
 from albert_tf.records import Manifest, RecordFile
-from albert_tf.training.metrics_log import read_metrics
-from albert_tf.training.pretraining import run_pretraining
+from albert_tf.runs.metrics_log import read_metrics
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,9 @@ from albert_tf.finetuning.engine.results import shown
 from albert_tf.finetuning.engine.run_directory import BEST, METRICS_FILE, STATE
 from albert_tf.modeling import named_variables
 from albert_tf.optim.keras_optimizers import WarmupPolynomialDecay
-from albert_tf.training.checkpoints import CheckpointStore
-from albert_tf.training.distribution import Workers
-from albert_tf.training.metrics_log import MetricsLog, read_metrics
+from albert_tf.runs.checkpoint_store import CheckpointStore
+from albert_tf.runs.distribution import Workers
+from albert_tf.runs.metrics_log import MetricsLog, read_metrics
 
 
 class TrainingProgress(keras.callbacks.Callback):

@@ -23,14 +23,14 @@ from albert_tf.finetuning.engine.predict import Predictor
 from albert_tf.finetuning.initialize import Start, load_encoder_weights
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, Outputs
+from albert_tf.keras_api.tasks import make_model
 from albert_tf.lock import DirectoryLock
-from albert_tf.models.tasks import make_model
 from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay
 from albert_tf.pipelines.batches import iterators_without_autotune
-from albert_tf.training import run_directory as run_files
-from albert_tf.training.distribution import Workers, host_shard, make_strategy, precision_policy
-from albert_tf.training.interruption import stop_on_signal
-from albert_tf.training.settings import StepConfig
+from albert_tf.runs import run_directory as run_files
+from albert_tf.runs.distribution import Workers, host_shard, make_strategy, precision_policy
+from albert_tf.runs.interruption import stop_on_signal
+from albert_tf.runs.settings import micro_batch_size
 
 
 def fine_tune(
@@ -85,9 +85,11 @@ def fine_tune(
   with workers.all_fail_together():
     if settings.do_train:
       make_schedule(settings, num_steps=_steps(settings, len(splits["train"]))[1])
-      parts = settings.gradient_accumulation_steps
-      update = StepConfig(global_batch_size=settings.train_batch_size, gradient_accumulation_steps=parts)
-      update.micro_batch_size(strategy.num_replicas_in_sync)
+      micro_batch_size(
+        settings.train_batch_size,
+        num_replicas=strategy.num_replicas_in_sync,
+        gradient_accumulation_steps=settings.gradient_accumulation_steps,
+      )
     if settings.do_train and workers.is_chief:
       identity = run_directory.identity(task, settings, start, splits)
     for seed, directory in directories.items():

@@ -11,7 +11,7 @@ from albert_tf.finetuning.engine.batches import Batching, FlatFeatures, Plan, pl
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FeatureSet, Outputs
 from albert_tf.pipelines.batches import HostShard, iterators_without_autotune
 from albert_tf.progress import track
-from albert_tf.training.distribution import host_shard
+from albert_tf.runs.distribution import host_shard
 
 
 class Predictor:

@@ -23,8 +23,8 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, fingerprint
-from albert_tf.training import run_directory as run_files
-from albert_tf.training.run_directory import RUN_FILE
+from albert_tf.runs import run_directory as run_files
+from albert_tf.runs.run_directory import RUN_FILE
 
 METRICS_FILE = "metrics.jsonl"
 BEST, STATE = os.path.join("checkpoints", "best"), os.path.join("checkpoints", "training")

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import coordinator_cpu
-from albert_tf.models.preprocessor import INPUT_NAMES, AlbertPreprocessor
+from albert_tf.keras_api.preprocessor import INPUT_NAMES, AlbertPreprocessor
 from albert_tf.progress import track
 from albert_tf.tokenization import Tokenizer
 

@@ -11,7 +11,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs
 from albert_tf.finetuning.tasks.rows import PackedRows, tokenized
 from albert_tf.finetuning.tasks.text import TextExample, TextTask
-from albert_tf.models.sentence_vectors import InBatchNegatives, cosine_regression
+from albert_tf.keras_api.sentence_vectors import InBatchNegatives, cosine_regression
 from albert_tf.tokenization import Tokenizer
 
 _AT_ONCE = 1024  # Examples.

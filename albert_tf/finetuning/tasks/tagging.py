@@ -23,9 +23,9 @@ from albert_tf.serving.signatures.token_classification import (
   group_entities,
   marks_entities,
 )
-from albert_tf.serving.signatures.word_windows import make_word_windows
 from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
+from albert_tf.windows.word_windows import make_word_windows
 
 _SENTENCES_AT_ONCE = 512
 

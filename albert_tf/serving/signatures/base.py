@@ -19,9 +19,9 @@ from albert_tf.modeling import named_variables
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
+from albert_tf.tokenization.graph_inputs import Tensors as Tensors
 from albert_tf.tokenization.graph_inputs import cut, text_batch
 
-Tensors = dict[str, tf.Tensor]
 Signatures = dict[str, Any]  # Of `tf.function`.
 TOKEN_KEYS = ("input_ids", "input_mask", "segment_ids")
 

@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.serving.signatures.base import TOKEN_KEYS, Parts, ServingModule, Signatures, Tensors, ids
-from albert_tf.serving.signatures.windows import in_chunks
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE as SPACE_MARK
+from albert_tf.windows.text_windows import in_chunks
 
 # Positions with logits in memory at a time: 30 MB for 30,000 tokens, and matrix products stay large.
 _CHUNK = 256

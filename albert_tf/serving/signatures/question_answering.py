@@ -4,12 +4,12 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.serving.signatures.base import TOKEN_KEYS, Parts, ServingModule, Tensors, cut, ids, strings
-from albert_tf.serving.signatures.question_windows import best_answers, find_spans, pack_windows
-from albert_tf.serving.signatures.windows import in_chunks, make_windows
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer, head
 from albert_tf.tokenization.graph_inputs import LONGEST_TEXT
 from albert_tf.tokenization.graph_offsets import GraphOffsets
+from albert_tf.windows.question_windows import best_answers, find_spans, pack_windows
+from albert_tf.windows.text_windows import in_chunks, make_windows
 
 
 class QuestionAnsweringModule(ServingModule):

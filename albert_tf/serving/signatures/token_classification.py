@@ -6,9 +6,9 @@ import re
 import tensorflow as tf
 
 from albert_tf.serving.signatures.base import ServingModule, Signatures, Tensors, cut
-from albert_tf.serving.signatures.windows import in_chunks, substrings
-from albert_tf.serving.signatures.word_windows import locate_words, make_word_windows
 from albert_tf.tokenization.graph_inputs import LONGEST_TEXT
+from albert_tf.windows.text_windows import in_chunks, substrings
+from albert_tf.windows.word_windows import locate_words, make_word_windows
 
 OUTSIDE = "O"
 _ENTITY_TAG = re.compile(r"[BIESLU]-.+")

@@ -13,8 +13,8 @@ from albert_tf.finetuning.tasks.squad.features import make_features
 from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.finetuning.tasks.squad.task import SquadTask
-from albert_tf.serving.signatures.question_windows import max_context
 from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.windows.question_windows import max_context
 
 GOLDEN = SquadSettings(max_seq_length=64, doc_stride=16, max_query_length=12)
 

@@ -58,7 +58,7 @@ def _ask(what: str, script: str, lists: Sequence[Sequence[str]], seconds: float)
 
 def run_once(module: Any, words: Sequence[str]) -> Run:
   """Runs a command's `main` with these flags in this process, and forgets them."""
-  from albert_tf import commands
+  from albert_tf.cli import commands
 
   out, err = io.StringIO(), io.StringIO()
   status: int | str = 0
@@ -87,7 +87,7 @@ def _forget_flags() -> None:
 def _values(script: str, words: Sequence[str]) -> dict[str, Any]:
   from absl import flags
 
-  from albert_tf.commands import expand_flag_files
+  from albert_tf.cli.commands import expand_flag_files
 
   flags.FLAGS([script, *expand_flag_files(words)])
   read = {name: flag.value for name, flag in ((name, flags.FLAGS[name]) for name in flags.FLAGS)}

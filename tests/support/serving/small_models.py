@@ -6,9 +6,9 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder, AlbertMaskedLM
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
+from albert_tf.keras_api.tasks import make_model
+from albert_tf.keras_api.text_model import TextModel
 from albert_tf.modeling import named_variables
-from albert_tf.models.tasks import make_model
-from albert_tf.models.text_model import TextModel
 
 CONFIG = tiny_config(vocab_size=97, hidden_size=24, max_position_embeddings=20)
 # Wide enough for matrices to outweigh the graph, deep enough to betray a copy a layer.

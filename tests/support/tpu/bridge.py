@@ -25,8 +25,8 @@ from albert_tf.finetuning.engine.batches import FlatFeatures, planned_dataset, t
 from albert_tf.finetuning.engine.predict import Predictor
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.training.distribution import host_shard, precision_policy
-from albert_tf.training.evaluation import Evaluator, HeldOut
+from albert_tf.pretraining.evaluation import Evaluator, HeldOut
+from albert_tf.runs.distribution import host_shard, precision_policy
 
 CORES = 8
 POLICY = precision_policy("bfloat16")

@@ -18,7 +18,7 @@ from tensorflow.python.distribute import tpu_strategy
 from tensorflow.python.framework import func_graph
 from tensorflow.python.tpu import tpu, tpu_system_metadata
 
-from albert_tf.training import distribution
+from albert_tf.runs import distribution
 
 _LOCAL_HOST = "/job:localhost/replica:0/task:0"
 

@@ -14,10 +14,10 @@ from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad.features import SquadFeatures
 from albert_tf.finetuning.tasks.squad.read import SquadData
-from albert_tf.serving.signatures import question_windows
-from albert_tf.serving.signatures.question_windows import NO_ANSWER_SCORE
-from albert_tf.serving.signatures.windows import Windows
 from albert_tf.tokenization.graph_offsets import Located
+from albert_tf.windows import question_windows
+from albert_tf.windows.question_windows import NO_ANSWER_SCORE
+from albert_tf.windows.text_windows import Windows
 
 PREDICTIONS_FILE, N_BEST_FILE = "predictions.json", "nbest_predictions.json"
 NULL_ODDS_FILE = "null_odds.json"

@@ -10,11 +10,11 @@ from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
 from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
-from albert_tf.serving.signatures.question_windows import pack_windows
-from albert_tf.serving.signatures.windows import Windows, make_windows
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer, head
 from albert_tf.tokenization.graph_offsets import GraphOffsets, Located
+from albert_tf.windows.question_windows import pack_windows
+from albert_tf.windows.text_windows import Windows, make_windows
 
 _TEXTS_AT_ONCE = 256
 _WINDOWS_AT_ONCE = 4096

@@ -13,7 +13,7 @@ from albert_tf.finetuning.tasks.squad import answers, metrics
 from albert_tf.finetuning.tasks.squad.features import SquadFeatures, make_features
 from albert_tf.finetuning.tasks.squad.read import SquadData, read_squad
 from albert_tf.finetuning.tasks.squad.settings import SPEC_SIZES, SquadFiles, SquadSettings
-from albert_tf.models.heads import squad_losses
+from albert_tf.keras_api.heads import squad_losses
 from albert_tf.tokenization import AlbertTokenizer
 
 DECODED, THRESHOLD = "decoded", "threshold"  # Keys of a finished run's answers, in place of model outputs.

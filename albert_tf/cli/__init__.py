@@ -1,0 +1,1 @@
+"""What commands share: flags made from settings, start-up of TensorFlow, the check of a machine."""

@@ -1,0 +1,223 @@
+"""The tokenizer as a Keras layer, which converts strings to batches in `tf.data` or inside a model."""
+
+import base64
+from collections.abc import Mapping
+import itertools
+import os
+import tempfile
+from typing import Any
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.compat import keras
+from albert_tf.errors import UserError
+from albert_tf.tokenization import AlbertTokenizer, Tokenizer, load_tokenizer
+from albert_tf.tokenization.graph import graph_tokenizer
+from albert_tf.tokenization.graph_inputs import (
+  Tensors,
+  choice_batch,
+  cut,
+  holds_text,
+  question_batch,
+  text_batch,
+  word_batch,
+)
+
+# Kind → names of its inputs. Those in `_OPTIONAL` may be left out after the first.
+INPUT_NAMES: Mapping[str, tuple[str, ...]] = {
+  "text": ("text", "text_pair"),
+  "sentences": ("text", "positive", "negative"),
+  "masked_text": ("text",),
+  "choices": ("context", "question", "choices"),
+  "words": ("words",),
+  "question": ("question", "context"),
+  "tagged_text": ("text",),  # Not of a layer: what the SavedModel of tags splits into words.
+}
+_OPTIONAL = ("text_pair", "positive", "negative")
+_MATRICES = ("words", "choices")  # `[B, N]`; the others are `[B]`.
+_SENTENCEPIECE_KINDS = ("choices", "question")
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertPreprocessor(keras.layers.Layer):
+  """Converts strings to `input_ids`, `input_mask` and `segment_ids`, int32 `[B, S]`, with the original's exact ids.
+
+  The layer's configuration contains the vocabulary, and so does every saved file of the layer.
+
+  Args:
+    tokenizer: an `AlbertTokenizer` or another `Tokenizer`, with vocabulary and settings.
+    kind: meaning of the strings, and further outputs.
+      "text": a text or a pair of texts (an empty second text makes a single segment).
+      "sentences": one to three texts; two or three become rows `[B, N, S]`.
+      "masked_text": a text with "[MASK]" in it; `masked_lm_positions` `[B, M]` are the positions of the masks.
+      "words": the words of a text, `[B, N]`, padded with "".
+        `word_positions` `[B, N]` are the words' first tokens, 0 for none.
+      "choices": a context and a question `[B]`, and choices `[B, C]`; outputs are `[B, C, S]`.
+      "question": a question and a context, cut to one window; `p_mask` `[B, S]` is 1 where no answer can be.
+    max_length: longer rows are cut.
+    max_qa_length: "choices": number of last tokens of question and choice to keep.
+    max_query_length: "question": number of tokens of a question to keep.
+    pad_to_max_length: whether S is `max_length`, or the length of the batch's longest row.
+
+  Call args:
+    inputs: strings `[B]`; for several inputs a tuple, or a mapping by name (`INPUT_NAMES`).
+
+  Example:
+    >>> preprocessor = AlbertPreprocessor.from_pretrained("run/", max_length=128)
+    >>> dataset = dataset.map(lambda texts, labels: (preprocessor(texts), labels))
+    >>> batch = preprocessor(keras.Input([], dtype="string"))
+  """
+
+  def __init__(
+    self,
+    tokenizer: Any,
+    *,
+    kind: str = "text",
+    max_length: int = 512,
+    max_qa_length: int = 128,
+    max_query_length: int = 64,
+    pad_to_max_length: bool = False,
+    **kwargs: Any,
+  ):
+    super().__init__(**{"name": "preprocessor", **kwargs}, autocast=False)
+    if kind in _SENTENCEPIECE_KINDS and not isinstance(tokenizer, AlbertTokenizer):
+      raise UserError(
+        f"{' and '.join(_SENTENCEPIECE_KINDS)} are tokenized with SentencePiece. Received: kind={kind!r} with a "
+        f"{type(tokenizer).__name__}. Tokenize before, and give a model with preprocessor=None ids."
+      )
+    if kind == "question" and max_length <= max_query_length + 3:
+      raise UserError(
+        "max_length must be more than max_query_length + 3, else no text is left to answer from. Received: "
+        f"{max_length}, with max_query_length={max_query_length}. Give a smaller "
+        f"max_query_length, such as {max_length // 4}; or a larger max_length, where the model has so many positions."
+      )
+    self.tokenizer = tokenizer
+    self.kind = kind
+    self.max_length = max_length
+    self.max_qa_length = max_qa_length
+    self.max_query_length = max_query_length
+    self.pad_to_max_length = pad_to_max_length
+    self._graph: Any = graph_tokenizer(tokenizer)
+    self.build((None,))
+
+  @classmethod
+  def from_pretrained(cls, path: files.Path, **options: Any) -> "AlbertPreprocessor":
+    """Loads the tokenizer of a run directory, a released model, a Hugging Face folder or a SentencePiece file."""
+    return cls(load_tokenizer(path), **options)
+
+  def named(self, inputs: Any, kind: str = "") -> dict[str, Any]:
+    """The inputs by name, lists as arrays or tensors.
+
+    Args:
+      inputs: see the class.
+      kind: whose names they have; empty: this layer's.
+
+    Raises:
+      UserError: wrong number or names of inputs, or inputs that are not strings.
+    """
+    names = INPUT_NAMES[kind or self.kind]
+    if not isinstance(inputs, Mapping):
+      columns = inputs if isinstance(inputs, tuple) else (inputs,)
+      inputs = dict(itertools.zip_longest(names[: len(columns)], columns, fillvalue="one more"))
+    if not set(names) - set(_OPTIONAL) <= set(inputs) <= set(names):
+      raise UserError(
+        f"A preprocessor of the kind {self.kind!r} takes {' and '.join(names)}"
+        f"{' (may be left out)' if names[-1] in _OPTIONAL else ''}. Received: {', '.join(inputs) or 'none'}. "
+        "Give a mapping with these names, or a tuple in this order."
+      )
+    return {name: _strings(inputs[name], name) for name in names if name in inputs}
+
+  def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    return super().__call__(self.named(inputs), *args, **kwargs)
+
+  def call(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
+    return self.pack(inputs, pad_to_max_length=self.pad_to_max_length)
+
+  def pack(self, inputs: Mapping[str, Any], *, pad_to_max_length: bool = False) -> Tensors:
+    """The outputs of a call, for inputs by name."""
+    columns = {name: cut(tf.convert_to_tensor(value)) for name, value in inputs.items()}
+    for name, column in columns.items():
+      _check_rank(name, column)
+    sizes: dict[str, Any] = {"max_length": self.max_length, "pad_to_max_length": pad_to_max_length}
+    if self.kind == "choices":
+      return choice_batch(self._graph, **columns, max_qa_length=self.max_qa_length, **sizes)
+    if self.kind == "question":
+      return question_batch(self._graph, **columns, max_query_length=self.max_query_length, **sizes)
+    if self.kind == "sentences" and len(columns) > 1:
+      batch = text_batch(self._graph, tf.concat(list(columns.values()), axis=0), **sizes)  # [N B, S]
+      of_text = {name: tf.split(tensor, len(columns)) for name, tensor in batch.items()}
+      return {name: tf.stack(parts, axis=1) for name, parts in of_text.items()}
+    if self.kind == "words":
+      return word_batch(self._graph, **columns, **sizes)
+    return text_batch(self._graph, **columns, allow_mask=self.kind == "masked_text", **sizes)
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      **super().get_config(),
+      "tokenizer": _packed(self.tokenizer),
+      "kind": self.kind,
+      "max_length": self.max_length,
+      "max_qa_length": self.max_qa_length,
+      "max_query_length": self.max_query_length,
+      "pad_to_max_length": self.pad_to_max_length,
+    }
+
+  @classmethod
+  def from_config(cls, config: dict[str, Any]) -> "AlbertPreprocessor":
+    return cls(**{**config, "tokenizer": _unpacked(config["tokenizer"])})
+
+
+def _packed(tokenizer: Tokenizer) -> dict[str, str]:
+  """The tokenizer's files as text, by name."""
+  with tempfile.TemporaryDirectory() as folder:
+    tokenizer.save_pretrained(folder)
+    contents = {name: files.read_bytes(os.path.join(folder, name)) for name in sorted(files.listdir(folder))}
+  return {name: base64.b64encode(zlib.compress(content, 9)).decode() for name, content in contents.items()}
+
+
+def _unpacked(packed: Mapping[str, str]) -> Tokenizer:
+  """The inverse of `_packed`."""
+  with tempfile.TemporaryDirectory() as folder:
+    for name, text in packed.items():
+      with files.atomic_writer(os.path.join(folder, os.path.basename(name))) as stream:
+        stream.write(zlib.decompress(base64.b64decode(text)))
+    return load_tokenizer(folder)
+
+
+def _strings(value: Any, name: str) -> Any:
+  """The strings as an array or tensor; lists of words of different lengths are padded with ""."""
+  if isinstance(value, (str, bytes)):
+    raise UserError(f"{name} is a batch of strings. Received: one string, {value!r:.60}. Put it in a list.")
+  if isinstance(value, tf.RaggedTensor):
+    value = value.to_tensor()
+  if isinstance(value, (list, tuple)) and name in _MATRICES:
+    if any(isinstance(row, (str, bytes)) for row in value) or (
+      name == "choices" and len(set(map(len, value))) > 1  # A choice without text would be scored.
+    ):
+      raise UserError(
+        f"Each row of {name} must be a list of strings; all rows of choices need the same length. Received: "
+        f"{value!r:.60}."
+      )
+    value = tf.ragged.constant(value, dtype=tf.string, ragged_rank=1).to_tensor()
+  elif not hasattr(value, "dtype") or hasattr(value, "to_numpy"):  # A list, or a column of pandas.
+    value = np.asarray(value, dtype=object)
+  values = value.ravel() if isinstance(value, np.ndarray) and value.dtype.kind == "O" else ()
+  wrong = [f"with {each!r:.60} among them" for each in values if not isinstance(each, (str, bytes))]
+  if wrong or not holds_text(value):
+    received = (wrong or [f"of {getattr(value.dtype, 'name', value.dtype)}"])[0]
+    raise UserError(
+      f"A preprocessor takes strings. Received: {name} {received}. Ids go into the model itself."
+    )
+  return value
+
+
+def _check_rank(name: str, column: tf.Tensor) -> None:
+  want = 2 if name in _MATRICES else 1
+  if column.shape.rank not in (None, want):
+    raise UserError(
+      f"{name} must be strings {'[B, N]' if want == 2 else '[B]'}. Received: the shape {column.shape}. "
+      f"{'Batch the data set first.' if column.shape.rank < want else 'Give pairs as a tuple of two.'}"
+    )

@@ -1,0 +1,94 @@
+"""Models without a downstream task: the encoder, the masked-LM model, and the pretraining model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.compat import keras
+from albert_tf.configs import AlbertConfig
+from albert_tf.keras_api.answers import served_rows
+from albert_tf.keras_api.text_model import TextModel
+from albert_tf.modeling.encoder import Encoder
+from albert_tf.modeling.pretraining import AlbertForPreTraining as AlbertForPreTraining
+from albert_tf.modeling.pretraining import MaskedLmHead
+from albert_tf.modeling.text_inputs import integers, text_inputs
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertEncoder(TextModel, Encoder):
+  """`Encoder` that takes ids or texts.
+
+  Example:
+    >>> encoder = AlbertEncoder.from_pretrained("run/")
+    >>> encoder.predict(["A text."])["pooled_output"]
+  """
+
+  per_piece = True
+  export_kind = "encoder"
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertMaskedLM(TextModel):
+  """Predicts the tokens at the masks of a text (masked LM).
+
+  Args:
+    config: the model's configuration.
+    encoder_options: see `Encoder`.
+    preprocessor: see `TextModel`.
+
+  Call args:
+    inputs: those of `Encoder`, and `masked_lm_positions` int32 `[B, P]`; without
+      `masked_lm_positions` all positions are predicted. With a preprocessor: texts `[B]` with "[MASK]" in them.
+
+  Returns:
+    Logits, float32 `[B, P, V]`.
+
+  Example:
+    >>> model = AlbertMaskedLM.from_pretrained("run/")
+    >>> model.predict(["The sky is [MASK]."]).argmax(-1)
+  """
+
+  text_kind = "masked_text"
+  per_piece = True
+  export_kind = "fill_mask"
+  new_variables = "^bert/pooler/"  # Hugging Face's masked-LM models have none.
+
+  def __init__(
+    self, config: AlbertConfig, *, encoder_options: Mapping[str, Any] | None = None, **kwargs: Any
+  ):
+    super().__init__(config, **kwargs)
+    self.encoder_options = dict(encoder_options or {})
+    policy = {"dtype": self.dtype_policy}
+    self.encoder = Encoder(config, **self.encoder_options, **policy)
+    self.encoder.pooler.trainable = False  # This model does not use the pooler.
+    self.masked_lm = MaskedLmHead(config, name="masked_lm", accelerated=self.encoder.accelerated, **policy)
+    self.build()
+
+  def call(
+    self,
+    inputs: Mapping[str, tf.Tensor],
+    training: bool = False,
+    seed: tf.Tensor | None = None,
+    depth: int | tf.Tensor | None = None,
+  ) -> tf.Tensor:
+    texts = text_inputs(inputs)
+    if "masked_lm_positions" in inputs:
+      texts["read_positions"] = integers(inputs["masked_lm_positions"])
+    hidden = self.encoder(texts, training=training, seed=seed, depth=depth)["sequence_output"]
+    return self.masked_lm(hidden, None, self.encoder.embeddings.word_embeddings)
+
+  def fill(self, texts: Any, *, top_k: int = 5, batch_size: int = 32) -> list[list[list[tuple[str, float]]]]:
+    """For each text, for each "[MASK]" in it, the best words and their probabilities, as the SavedModel gives them."""
+    filled = []
+    for row in served_rows(self, self.columns(texts), batch_size=batch_size, top_k=top_k):
+      masks = zip(row["words"], row["probabilities"], strict=True)
+      answers = [list(zip(words, probabilities, strict=True)) for words, probabilities in masks]
+      filled.append(answers[: row["num_masks"]])
+    return filled
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    return {"bert": self.encoder, "cls/predictions": self.masked_lm}
+
+  def get_config(self) -> dict[str, Any]:
+    return {**super().get_config(), "encoder_options": dict(self.encoder_options)}

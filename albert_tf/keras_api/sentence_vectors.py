@@ -1,0 +1,133 @@
+"""Sentence vectors, and the losses that train them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.compat import keras
+from albert_tf.keras_api.task_model import WITHOUT_POOLER, TaskModel, joined_rows
+from albert_tf.modeling.text_inputs import text_inputs
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertSentenceEncoder(TaskModel):
+  r"""One vector of length 1 for each text: the mean $\sum_s m_s x_s / \sum_s m_s$ with the mask $m$, scaled.
+
+  Args:
+    config: the encoder's configuration.
+    task: `pooling="cls"` takes $x_0$ and not the mean; `normalize=False` does not scale. `from_pretrained` has both
+      as arguments. The mean includes [CLS] and [SEP].
+
+  Call args:
+    inputs: those of `AlbertEncoder`, `[B, S]`, or `[B, N, S]` for N texts in each example; with a preprocessor texts
+      `[B]`, or a tuple: text, positive and perhaps hard negative.
+
+  Returns:
+    float32 `[B, H]`, or `[B, N, H]`.
+
+  Reference: Reimers and Gurevych 2019, arXiv 1908.10084, section 3.
+  """
+
+  task_kinds = ("sentence_vectors",)
+  text_kind = "sentences"
+  new_variables = WITHOUT_POOLER
+  _head_dropout = False
+
+  def _make_head(self, **options: Any) -> Any:
+    return keras.layers.Identity(**options)  # Nothing to train.
+
+  def _encode(self, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
+    return super()._encode(joined_rows(inputs), **options)
+
+  def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
+    texts = text_inputs(inputs)
+    mask = texts.get("input_mask", tf.ones_like(texts["input_ids"]))
+    x, weights = tf.cast(encoded, tf.float32), tf.reshape(tf.cast(mask, tf.float32), tf.shape(encoded)[:2])
+    vectors = x[:, 0]
+    if self.task.pooling == "mean":
+      total = tf.linalg.matvec(x, weights, transpose_a=True)  # [B N, H]
+      vectors = tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=1, keepdims=True))
+    if self.task.normalize:
+      vectors = tf.math.l2_normalize(vectors, axis=-1)
+    shape = tf.concat([tf.shape(mask)[:-1], [self.config.hidden_size]], axis=0)
+    return vectors if mask.shape.rank == 2 else tf.reshape(vectors, shape)
+
+  def checkpoint_items(self) -> dict[str, Any]:
+    return {"bert": self.encoder}
+
+  def encode(self, texts: Sequence[str], *, batch_size: int = 32) -> np.ndarray:
+    """The vectors of n texts, float32 `[n, H]`, in order; texts of similar length share a batch."""
+    self._require_preprocessor()
+    column = self.preprocessor.named(list(texts))["text"]
+    vectors = np.zeros([len(column), self.config.hidden_size], np.float32)
+    order = np.argsort([len(text) for text in column], kind="stable")
+    for rows in np.split(order, range(batch_size, len(order), batch_size)) if len(order) else ():
+      vectors[rows] = self.predict_on_batch(self.preprocessor.pack({"text": column[rows]}))
+    return vectors
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class InBatchNegatives(keras.losses.Loss):
+  r"""Loss $-\log \frac{\exp(\cos(a_i, p_i) / \tau)}{\sum_j \exp(\cos(a_i, c_j) / \tau)}$ over the batch's candidates.
+
+  Candidates $c_j$ are the positives and hard negatives of all replicas, which need equal numbers of rows.
+
+  Args:
+    temperature: τ.
+
+  Call args:
+    y_true: `[B]` or `[B, 1]`, group numbers below 2^24. Rows of one group are not negatives of each other; for other
+      rows they are one negative.
+    y_pred: `[B, N, H]`: text, positive and perhaps hard negatives.
+
+  Returns:
+    float32 `[B]`.
+
+  Reference: van den Oord et al. 2018, arXiv 1807.03748, equation 4; Henderson et al. 2017, arXiv 1705.00652, section 4.
+  """
+
+  def __init__(self, temperature: float = 0.05, name: str = "in_batch_negatives", **kwargs: Any):
+    super().__init__(name=name, **kwargs)
+    self.temperature = temperature
+
+  def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+    vectors = tf.math.l2_normalize(tf.cast(y_pred, tf.float32), axis=-1)
+    own = tf.reshape(tf.cast(y_true, tf.float32), [-1])  # [B]
+    flat = tf.reshape(vectors[:, 1:], [tf.size(own), -1])
+    # [G, …] of the global batch.
+    rows, first = _of_all_replicas(tf.concat([own[:, tf.newaxis], flat], axis=1))
+    numbers = rows[:, 0]
+    candidates = tf.reshape(rows[:, 1:], [tf.size(numbers), -1, tf.shape(vectors)[-1]])  # [G, N - 1, H]
+    place = tf.range(tf.size(numbers))
+    mine = (tf.range(tf.size(own)) + first)[:, tf.newaxis] == place  # [B, G]
+    once = tf.argmax(numbers[:, tf.newaxis] == numbers, axis=1, output_type=tf.int32) == place
+    counts = mine | (once & (own[:, tf.newaxis] != numbers))
+    similarity = tf.einsum("bh,gnh->bng", vectors[:, 0], candidates) / self.temperature
+    positive = tf.reduce_sum(tf.where(mine, similarity[:, 0], 0.0), axis=1)
+    return tf.reduce_logsumexp(tf.where(counts[:, tf.newaxis], similarity, -1e9), axis=[1, 2]) - positive
+
+  def get_config(self) -> dict[str, Any]:
+    return {**super().get_config(), "temperature": self.temperature}
+
+
+def _of_all_replicas(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  """The rows of all replicas in order, and the index of this replica's first row.
+
+  It uses a sum over replicas, which has a gradient and a static shape.
+  """
+  context, count = tf.distribute.get_replica_context(), tf.distribute.get_strategy().num_replicas_in_sync
+  if context is None or count == 1:
+    return x, tf.constant(0)
+  replica = context.replica_id_in_sync_group
+  placed = tf.tensordot(tf.one_hot(replica, count, dtype=x.dtype), x, axes=0)  # [replicas, B, …]
+  everything = context.all_reduce(tf.distribute.ReduceOp.SUM, placed)
+  return tf.reshape(everything, tf.concat([[-1], tf.shape(x)[1:]], axis=0)), replica * tf.shape(x)[0]
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+def cosine_regression(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+  """Squared difference of the cosine of `[B, 2, H]` and a similarity from 0 to 1, `[B]` (1908.10084, section 3.1)."""
+  first, second = tf.unstack(tf.math.l2_normalize(tf.cast(y_pred, tf.float32), axis=-1), num=2, axis=1)
+  return tf.square(tf.reduce_sum(first * second, axis=-1) - tf.reshape(tf.cast(y_true, tf.float32), [-1]))

@@ -1,0 +1,216 @@
+"""A pretraining run from settings to result: distribution, input, model, optimizer, checkpoint, loop."""
+
+import contextlib
+import os
+import time
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from albert_tf.errors import UserError
+from albert_tf.lock import DirectoryLock
+from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.modeling.pretraining import trained_variables
+from albert_tf.optim.optimizer import build_optimizer
+from albert_tf.pretraining.evaluation import Evaluator
+from albert_tf.pretraining.goodput import Goodput
+from albert_tf.pretraining.inputs import PretrainingInput, checked_input
+from albert_tf.pretraining.loop import LoopResult, TrainingLoop
+from albert_tf.pretraining.reporter import EVAL, TRAIN, Machine, Reporter
+from albert_tf.pretraining.settings import PretrainingSettings
+from albert_tf.pretraining.step import TrainStep
+from albert_tf.pretraining.warm_start import start_weights
+from albert_tf.pretraining.watch import check_finite, not_learned, schedule_warnings
+from albert_tf.runs import run_directory
+from albert_tf.runs.checkpoint_store import CheckpointStore
+from albert_tf.runs.distribution import Workers, make_strategy, precision_policy
+from albert_tf.runs.failures import readable_errors
+from albert_tf.runs.interruption import stop_on_signal
+from albert_tf.tokenization import load_tokenizer
+
+
+def run_pretraining(
+  settings: PretrainingSettings,
+  *,
+  flags_text: str = "",
+  machine: Machine | None = None,
+  check_only: bool = False,
+) -> LoopResult | None:
+  """Pretrains, or continues a run that was interrupted.
+
+  Args:
+    settings: the run.
+    flags_text: resolved flags of the command, saved as `flags.txt` to repeat the run.
+    machine: speed of the devices, for reports.
+    check_only: build everything, make one update and one evaluation batch, write nothing (`--dry_run`).
+
+  Returns:
+    How the run ended; None with `check_only`.
+
+  Raises:
+    UserError: a mistake in the settings, the records or the directory; before anything is written, except for
+      damage inside a record.
+  """
+  began = time.time()
+  directory = settings.output_dir
+
+  # Devices, and the workers of the run.
+  strategy = make_strategy(settings.distribution)
+  settings.step.micro_batch_size(strategy.num_replicas_in_sync)
+  workers = Workers(strategy)
+  lock = DirectoryLock(directory)
+
+  # Input. The chief comes first: it saves missing indexes, which the other workers then read.
+  with workers.all_fail_together():
+    if workers.is_chief:
+      lock.refuse_others()
+      inputs = checked_input(settings, strategy)
+      run_directory.check(directory, settings.identity(inputs.index.content))
+  if not workers.is_chief:
+    inputs = checked_input(settings, strategy)
+
+  # Model, optimizer, update and evaluation.
+  program = _build(settings, strategy, inputs)
+
+  # Weights come from 1. this run's last checkpoint; 2. --init_checkpoint; 3. initial values.
+  store = CheckpointStore(
+    os.path.join(directory, "checkpoints"),
+    program.checkpoint_variables,
+    keep=settings.keep_checkpoint_max,
+    keep_every=settings.keep_checkpoint_every_n_steps,
+    may_write=lock.check,
+  )
+  restored = store.restore_latest()
+  step = int(program.step_variable.numpy())
+  examples_seen = int(restored.get("examples_seen", 0))
+  if restored:
+    origin = f"continuing from step {step:,} ({examples_seen:,} examples)"
+  else:
+    origin = start_weights(program.weights, settings)
+  if not workers.same(f"{inputs.index.content} {examples_seen}"):
+    raise UserError(
+      "All workers must see the same records and the same output directory. Received: they differ; this worker "
+      f"has {inputs.index.num_records:,} records and is {origin}. Use a file system that all of them share."
+    )
+  if check_only:
+    _try_once(settings, program, inputs, step=step, examples_seen=examples_seen)
+    return None
+
+  # The loop. From here on this process owns the directory.
+  with readable_errors(), contextlib.ExitStack() as stack:
+    stack.callback(lock.release)
+    with workers.all_fail_together():
+      if workers.is_chief:
+        with readable_errors():
+          lock.acquire()
+          store.tidy()
+          _write_run_files(settings, inputs, flags_text)
+    stop = stack.enter_context(stop_on_signal())
+    reporter = Reporter(
+      settings, start_step=step, machine=machine, is_chief=workers.is_chief, may_write=lock.check
+    )
+    stack.enter_context(contextlib.closing(reporter))
+    stack.enter_context(contextlib.closing(store))
+    goodput = Goodput(began=began, at_checkpoint=reporter.find(step, TRAIN) or {})
+    reporter.message(
+      f"{origin}; {strategy.num_replicas_in_sync} replica(s); {inputs.index.num_records:,} training records"
+    )
+    for warning in schedule_warnings(settings):
+      reporter.message(f"warning: {warning}")
+
+    loop = TrainingLoop(
+      settings=settings,
+      inputs=inputs,
+      train_step=program.train_step,
+      evaluator=program.evaluator,
+      store=store if workers.is_chief else None,
+      reporter=reporter,
+      goodput=goodput,
+      workers=workers,
+      stop=stop,
+    )
+    result = loop.run(step=step, examples_seen=examples_seen)
+    if result.evaluation and not result.interrupted:
+      for warning in not_learned(result.evaluation, settings.to_dict()):
+        reporter.message(f"warning: {warning}")
+    return result
+
+
+class _Program(NamedTuple):
+  """What the devices of a run compute, and its variables."""
+
+  train_step: TrainStep
+  evaluator: Evaluator | None
+  weights: dict[str, tf.Variable]  # By checkpoint name.
+  step_variable: tf.Variable  # The number of updates made.
+  checkpoint_variables: dict[
+    str, tf.Variable
+  ]  # By checkpoint name: weights, slots, number of updates.
+
+
+def _build(
+  settings: PretrainingSettings, strategy: tf.distribute.Strategy, inputs: PretrainingInput
+) -> _Program:
+  """Makes model and optimizer under the strategy, the update and the evaluation."""
+  with strategy.scope():  # The slots must be on the devices of the weights.
+    model = AlbertForPreTraining(
+      settings.model,
+      encoder_options={"remat": settings.remat, "layer_loop": settings.layer_loop},
+      read_positions_only=True,
+      dtype=precision_policy(settings.distribution.precision),
+    )
+    weights = named_variables(model)
+    optimizer = build_optimizer(
+      settings.optimizer, trained_variables(model, sentence_loss=bool(settings.step.sentence_task))
+    )
+  train_step = TrainStep(
+    strategy=strategy,
+    model=model,
+    optimizer=optimizer,
+    config=settings.step,
+    use_xla=settings.distribution.use_xla,
+  )
+  evaluator = None
+  if inputs.held_out is not None:
+    evaluator = Evaluator(strategy=strategy, model=model, sets={EVAL: inputs.held_out})
+  return _Program(
+    train_step=train_step,
+    evaluator=evaluator,
+    weights=weights,
+    step_variable=optimizer.step,
+    checkpoint_variables=weights | optimizer.slots() | {"global_step": optimizer.step},
+  )
+
+
+def _try_once(
+  settings: PretrainingSettings,
+  program: _Program,
+  inputs: PretrainingInput,
+  *,
+  step: int,
+  examples_seen: int,
+) -> None:
+  """Makes one update and evaluates one batch, for `--dry_run`."""
+  batch_size = settings.step.global_batch_size
+  with readable_errors(), inputs.locate_damaged_record(examples_seen, batch_size):
+    metrics = program.train_step.run(inputs.training_iterator(examples_seen), tf.constant(1))
+    averages = metrics.averages(1, settings.step.sentence_task)
+    check_finite(averages, first_step=step + 1, last_step=step + 1, last_checkpoint=None)
+    if program.evaluator is not None:
+      program.evaluator(num_steps=1)
+
+
+def _write_run_files(
+  settings: PretrainingSettings, inputs: PretrainingInput, flags_text: str
+) -> None:
+  """Writes run.json, the configuration, the vocabulary and flags.txt: the directory is self-contained."""
+  tokenizer = None
+  if settings.tokenizer_path:
+    tokenizer = load_tokenizer(settings.tokenizer_path)
+  run_directory.write(
+    settings.output_dir,
+    {"identity": settings.identity(inputs.index.content), "settings": settings.to_dict()},
+    config=settings.model,
+    tokenizer=tokenizer,
+    flags=flags_text,
+  )

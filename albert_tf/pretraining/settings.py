@@ -1,0 +1,152 @@
+"""All settings of a pretraining run, the flags of `run_pretrain.py`. No TensorFlow."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Literal
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.optim.config import OptimizerConfig
+from albert_tf.pipelines.masking import MaskingConfig
+from albert_tf.runs.settings import (
+  MOST_EXAMPLES,
+  DepthSettings,
+  DistributionConfig,
+  micro_batch_size,
+)
+from albert_tf.settings import Settings, setting
+
+if TYPE_CHECKING:  # Imports NumPy, which would make `--help` slow.
+  from albert_tf.records import PretrainingSpec
+
+
+
+class StepConfig(DepthSettings):
+  """How a global batch becomes one update."""
+
+  global_batch_size: int = setting(
+    4096,
+    "Examples of one update, over all replicas together.",
+    minimum=1,
+    maximum=MOST_EXAMPLES,
+    flag="train_batch_size",
+  )
+  gradient_accumulation_steps: int = setting(
+    1,
+    "Number of micro-batches that each batch is computed in, to save memory. 0: compile_for_tpu.py chooses.",
+    minimum=0,
+  )
+  seed: int = setting(12345, "Seed of all random choices.", minimum=0, maximum=2**31 - 1)
+  sentence_task: Literal["sentence_order", "next_sentence", ""] = setting(
+    "sentence_order",
+    "Meaning of the sentence labels, and name of their loss. Empty: no sentence loss, and pooler and sentence "
+    "head are not trained.",
+    flag="",
+  )
+
+  def micro_batch_size(self, num_replicas: int) -> int:
+    """Examples of one forward pass on one replica; raises `UserError` if the batch cannot be divided."""
+    return micro_batch_size(
+      self.global_batch_size,
+      num_replicas=num_replicas,
+      gradient_accumulation_steps=self.gradient_accumulation_steps,
+    )
+
+
+class PretrainingSettings(Settings):
+  """Settings of one run.
+
+  Attributes:
+    input_files, eval_input_files: training and held-out records, expanded and sorted; without held-out ones there is
+      no evaluation.
+    model, optimizer, step, distribution: groups of settings.
+    max_seq_length, max_predictions_per_seq: lengths of the records.
+    masking: fresh masks for training; None for the stored masks. Evaluation always uses the stored masks.
+    tokenizer_path: vocabulary, or directory with one, to copy into the run directory; empty for none.
+  """
+
+  input_files: tuple[str, ...]
+  eval_input_files: tuple[str, ...] = ()
+  model: AlbertConfig
+  optimizer: OptimizerConfig
+  step: StepConfig
+  distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
+  max_seq_length: int
+  max_predictions_per_seq: int
+  masking: MaskingConfig | None = None
+  tokenizer_path: str = ""
+
+  output_dir: str = setting(help="The run directory, local or gs://.")
+  init_checkpoint: str = setting(
+    "",
+    "Weights to start from: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder. "
+    "Missing pretraining heads get initial values.",
+  )
+  remat: bool = setting(
+    False, "Recompute activations in the backward pass, to save memory; it is slower."
+  )
+  layer_loop: Literal["unrolled", "while"] = setting(
+    "unrolled",
+    "Whether the program repeats the shared block's code for each layer, or runs it in a while loop.",
+  )
+  iterations_per_loop: int = setting(
+    1000, "Updates that the devices run between two reports.", minimum=1
+  )
+  save_checkpoints_steps: int = setting(
+    5000, "Updates between two checkpoints with evaluation.", minimum=1
+  )
+  keep_checkpoint_max: int = setting(5, "Number of newest checkpoints to keep.", minimum=1)
+  keep_checkpoint_every_n_steps: int = setting(
+    0, "Also keep every checkpoint whose update is a multiple of this; 0: none.", minimum=0
+  )
+  eval_batch_size: int = setting(64, "Examples of one evaluation batch.", minimum=1, maximum=MOST_EXAMPLES)
+  max_eval_steps: int = setting(100, "Largest number of batches of an evaluation.", minimum=1)
+  profile_steps: tuple[int, int] | None = setting(
+    None,
+    "First and last update to profile, such as 100,110; the trace is written to OUTPUT_DIR/tensorboard.",
+  )
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    self.step.check_depths(self.model)
+    traced = self.profile_steps
+    if traced and not (len(traced) == 2 and 1 <= traced[0] <= traced[1] <= self.num_train_steps):
+      raise UserError(
+        "profile_steps must be the first and the last update of a trace, such as 100,110. Received: "
+        f"{','.join(map(str, traced))}; the run has updates 1 to {self.num_train_steps}."
+      )
+    self.model.check_length(self.max_seq_length, "the records")
+    if self.masking is not None and not self.tokenizer_path:
+      raise UserError(
+        "Fresh masks need the vocabulary, to know where words begin. Received: --masking=fresh with no spm.model "
+        "or vocab.txt in the folder of the records. Name it with --spm_model_file."
+      )
+
+  @property
+  def spec(self) -> "PretrainingSpec":
+    """Lengths of the records."""
+    from albert_tf.records import PretrainingSpec
+
+    return PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq)
+
+  @property
+  def train_predictions(self) -> int:
+    """P of training."""
+    return self.masking.max_predictions_per_seq if self.masking else self.max_predictions_per_seq
+
+  @property
+  def num_train_steps(self) -> int:
+    return self.optimizer.num_train_steps
+
+  def identity(self, record_content: str) -> dict[str, Any]:
+    """Settings that must not change when a run is continued."""
+    masking = {} if self.masking is None else {"masking": self.masking.to_dict()}
+    depths = {"train_depths": list(self.step.train_depths)} if self.step.train_depths else {}
+    return {
+      **masking,
+      **depths,
+      "albert_config": self.model.to_dict(),
+      "optimizer": self.optimizer.name,
+      "seed": self.step.seed,
+      "sentence_loss": "on" if self.step.sentence_task else "off",
+      "record_content": record_content,
+    }

@@ -1,0 +1,152 @@
+"""Warnings when training goes wrong: non-finite values, a plateau, settings that clash."""
+
+from collections.abc import Iterator, Mapping, Sequence
+import math
+from typing import Any, NamedTuple
+
+from albert_tf.errors import UserError
+from albert_tf.pretraining.settings import PretrainingSettings
+from albert_tf.records import Manifest, find_manifests
+
+
+class _Recipe(NamedTuple):
+  """A published learning rate, with its batch."""
+
+  learning_rate: float
+  batch_size: int
+
+
+_ALBERT = _Recipe(0.00176, 4096)  # ALBERT, section 4.1.
+_BERT = _Recipe(1e-4, 256)  # BERT, arXiv 1810.04805, appendix A.2.
+_RECIPES = {"lamb": _ALBERT, "tfa_lamb": _ALBERT, "adamw": _BERT}
+_RECIPE_WIDTH = 768  # H of both.
+# Bounds of the rate over the recipe's, scaled to batch and width; the demo's model is best at 6.4.
+_HIGHEST_RATIO = 7.0
+_LOWEST_RATIO = 1 / 16.0
+
+# Accuracy of a model that uses the context; the most frequent of 30,000 English tokens is 6% of the masked tokens.
+_USES_CONTEXT = 0.09
+# Entropy of tokens over log V: 7.0 of 10.3 nats for 30,000 English tokens.
+_UNIGRAM_SHARE = 0.68
+
+
+class NonFiniteError(UserError):
+  """Training met a non-finite value; the message names the steps and the last good checkpoint."""
+
+
+def check_finite(
+  metrics: Mapping[str, float], *, first_step: int, last_step: int, last_checkpoint: str | None
+) -> None:
+  """Raises `NonFiniteError` if metrics of updates `first_step` to `last_step` are not finite."""
+  bad = sorted(name for name, value in metrics.items() if not math.isfinite(value))
+  if not bad:
+    return
+  checkpoint = "No checkpoint had been made yet."
+  if last_checkpoint is not None:
+    checkpoint = f"The last good checkpoint is {last_checkpoint}."
+  received = ", ".join(f"{name}={metrics[name]}" for name in bad)
+  raise NonFiniteError(
+    f"Losses and norms must stay finite. Received: {received} between steps {first_step} and {last_step}. "
+    f"{checkpoint} The same command would fail the same way: lower --learning_rate, lengthen --num_warmup_steps, "
+    "or use --mixed_precision=float32 if it was bfloat16."
+  )
+
+
+class TrainingWatch:
+  """Warns when a run is stuck."""
+
+  def __init__(self, settings: PretrainingSettings):
+    # Masked-LM loss in nats of a model that knows only the frequencies of tokens.
+    self._entropy = _UNIGRAM_SHARE * math.log(settings.model.vocab_size)
+    # A model needs some updates after the warm-up: a twentieth of the run, 300 to 5,000.
+    grace = min(5_000, max(300, settings.num_train_steps // 20))
+    self._next_warning = settings.optimizer.num_warmup_steps + grace
+
+  def observe(self, step: int, metrics: Mapping[str, float]) -> Iterator[str]:
+    """Takes the training report after `step` updates; yields warnings, mostly none."""
+    loss = metrics["masked_lm_loss"]
+    is_on_plateau = loss > self._entropy - 0.25 and metrics["masked_lm_accuracy"] < _USES_CONTEXT
+    if step >= self._next_warning and is_on_plateau:
+      self._next_warning = 2 * step  # Warn again only if it lasts twice as long.
+      yield (
+        f"The masked-LM loss is {loss:.2f} at step {step:,}. A model that knows only how frequent each token is "
+        f"has {self._entropy:.2f}: nothing is learned from the context yet. Try a third of --learning_rate or "
+        "--scale_learning_rate=sqrt; see docs/training_trouble.md, 'The loss is stuck near 7'."
+      )
+
+
+def not_learned(evaluation: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+  """Warnings about tasks that a run has not learned by its last held-out evaluation.
+
+  A sentence task is at chance within two binomial standard errors of 50 %. Masked LM is on its plateau if it is
+  no better than the most frequent token.
+
+  Args:
+    evaluation: metrics by the names of metrics.jsonl.
+    settings: settings of the run, as in run.json.
+  """
+  manifests = list(find_manifests(settings["eval_input_files"]).values())
+  num_examples = settings["max_eval_steps"] * settings["eval_batch_size"]
+  if manifests:
+    num_examples = min(num_examples, sum(manifest.num_records("eval") for manifest in manifests))
+
+  observations = []
+  # Two standard errors of a share near 1/2: 2 · √(1/4 / n).
+  error = 1 / math.sqrt(max(num_examples, 1))
+  for task in ("sentence_order", "next_sentence"):
+    accuracy = evaluation.get(f"{task}_accuracy")
+    if accuracy is not None and accuracy <= 0.5 + error:
+      name = task.replace("_", " ")
+      observations.append(
+        f"{name} is at chance: {accuracy:.1%} of {num_examples:,}, chance 50 ± {error:.1%}"
+      )
+  accuracy = evaluation["masked_lm_accuracy"]
+  most_frequent = _most_frequent_share(manifests)
+  if accuracy <= most_frequent:
+    observations.append(
+      f"masked LM is on its plateau: {accuracy:.1%}, with the most frequent token alone {most_frequent:.1%}"
+    )
+  advice = (
+    "Make more updates, change --learning_rate by a factor of 3, or make records of longer rows"
+  )
+  return [f"{observation}. {advice} (docs/training_trouble.md)." for observation in observations]
+
+
+def _most_frequent_share(manifests: Sequence[Manifest]) -> float:
+  """Masked-LM accuracy of always the most frequent token, as the manifests recorded it."""
+  for manifest in manifests:
+    if manifest.baseline:
+      return manifest.baseline.eval_share or manifest.baseline.train_share
+  return _USES_CONTEXT
+
+
+def schedule_warnings(settings: PretrainingSettings) -> list[str]:
+  """Warnings about rate, batch and warm-up that do not fit together, before step 1.
+
+  The recipe's rate is scaled by the square root of the batch. Models narrower than base bear a proportionally
+  higher rate.
+  """
+  optimizer = settings.optimizer
+  batch_size = settings.step.global_batch_size
+  recipe = _RECIPES[optimizer.name]
+  batch_factor = math.sqrt(batch_size / recipe.batch_size)
+  width_factor = max(1.0, _RECIPE_WIDTH / settings.model.hidden_size)
+  ratio = optimizer.learning_rate / (recipe.learning_rate * batch_factor * width_factor)
+  warnings = []
+  if not _LOWEST_RATIO <= ratio <= _HIGHEST_RATIO:
+    warnings.append(
+      f"The learning rate {optimizer.learning_rate:.3g} is {ratio:.2g} times what a batch of {batch_size} suggests "
+      f"for {optimizer.name} at this width (the paper's: {recipe.learning_rate:g} at batch {recipe.batch_size}). "
+      "Far above, a run often never leaves the plateau near the unigram entropy; far below, it is slow. "
+      "--scale_learning_rate=sqrt fits the paper's rate to the batch."
+    )
+
+  num_steps = settings.num_train_steps
+  share = optimizer.num_warmup_steps / num_steps
+  if share > 0.5 or optimizer.num_warmup_steps < min(100, num_steps / 100):
+    warnings.append(
+      f"The warm-up of {optimizer.num_warmup_steps} steps is {share:.2%} of the run. ALBERT's is 2.5%, "
+      f"{max(1, num_steps // 40)} steps of this run. A short warm-up is unstable at a high rate; a long one leaves "
+      "little time at the peak."
+    )
+  return warnings

@@ -1,0 +1,1 @@
+"""What every run needs: devices and workers, its directory, checkpoints, metrics, interruption."""

@@ -1,0 +1,99 @@
+"""Settings that every run shares: its devices and its depth. No TensorFlow."""
+
+from typing import Literal
+
+from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.settings import Settings, setting
+
+MOST_EXAMPLES = 1 << 20  # Of a batch; a greater number would fill the memory.
+
+
+class DistributionConfig(Settings):
+  """Devices and precision of a command.
+
+  Every command that trains or evaluates has these flags: `commands.define_flags(DistributionConfig)`, then
+  `commands.from_flags(DistributionConfig)`. Without `distribution`: `tpu` if one is named, `multi_worker` if TF_CONFIG
+  names several workers, else all GPUs if there is more than one, else one device.
+  """
+
+  tpu: str = setting(
+    "",
+    "The TPU: local, a name, or grpc://host:port, with commas between the hosts of a slice. Empty: no TPU.",
+    aliases=("tpu_name",),
+  )
+  tpu_zone: str = setting("", "Zone of a TPU that --tpu gives by name.")
+  gcp_project: str = setting("", "Google Cloud project of a TPU that --tpu gives by name.")
+  distribution: Literal["", "tpu", "mirrored", "multi_worker", "one_device"] = setting(
+    "", "How the work is divided over devices. Default: chosen by the devices that are found."
+  )
+  num_virtual_devices: int = setting(
+    1, "Divide the CPU into this many replicas, for tests.", minimum=1, maximum=1024
+  )
+  mixed_precision: Literal["float32", "bfloat16"] | None = setting(
+    None, "Type of the matrix products. Default: bfloat16 on TPUs, else float32."
+  )
+  use_xla: bool = setting(False, "Compile with XLA on a GPU or the CPU; on a TPU it is always on.")
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if self.distribution == "tpu" and not self.tpu:
+      raise UserError(
+        "--distribution=tpu needs to know the TPU. Received: an empty --tpu. Use --tpu=local on a TPU VM."
+      )
+    if self.tpu and (self.distribution not in ("", "tpu") or self.use_xla):
+      other = "use_xla" if self.use_xla else f"distribution={self.distribution}"
+      raise UserError(
+        f"--tpu and --{other} exclude each other. Received: --tpu={self.tpu}. Drop one."
+      )
+
+  @property
+  def precision(self) -> str:
+    """Type of matrix products: "float32" or "bfloat16"."""
+    return self.mixed_precision or ("bfloat16" if self.tpu else "float32")
+
+
+class OtherDepth(Settings):
+  """The depth of trained weights."""
+
+  num_hidden_layers: int | None = setting(
+    None,
+    "Number of layers, for a model whose layers share all weights. Default: the trained number.",
+    minimum=1,
+  )
+
+
+class DepthSettings(Settings):
+  """Training of one set of weights for several depths."""
+
+  train_depths: tuple[int, ...] = setting(
+    (),
+    "Numbers of layers, such as 4,8,12; each update runs one at random. The greatest is the model's number.",
+    minimum=1,
+  )
+
+  def check_depths(self, model: AlbertConfig) -> None:
+    """Raises a `UserError` where a model cannot be trained at these depths."""
+    model.check_train_depths(self.train_depths)
+
+
+def micro_batch_size(
+  train_batch_size: int, *, num_replicas: int, gradient_accumulation_steps: int
+) -> int:
+  """Examples of one forward pass on one replica.
+
+  Example: 4096 examples on 8 replicas in 64 micro-batches are 8 at a time.
+
+  Raises:
+    UserError: the batch cannot be divided evenly.
+  """
+  num_parts = num_replicas * gradient_accumulation_steps
+  if gradient_accumulation_steps < 1 or train_batch_size % num_parts:
+    num_parts = max(1, num_parts)
+    nearest = max(1, train_batch_size // num_parts) * num_parts
+    raise UserError(
+      "train_batch_size must be divisible by replicas x gradient_accumulation_steps. Received: train_batch_size="
+      f"{train_batch_size}, {num_replicas} replicas, gradient_accumulation_steps={gradient_accumulation_steps}. "
+      f"Use {nearest}."
+    )
+  return train_batch_size // num_parts

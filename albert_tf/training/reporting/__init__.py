@@ -1,1 +1,0 @@
-"""Reports of a run: metrics, curves, progress, use of time."""

@@ -1,0 +1,1 @@
+"""Long texts as overlapping windows, in training and in serving."""

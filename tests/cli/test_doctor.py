@@ -1,0 +1,65 @@
+"""`run_pretrain.py --doctor`: a line for each check, advice below it, and status 1 if a check fails."""
+
+import functools
+import os
+import re
+
+import pytest
+from support.commands.child_processes import run_command
+
+from albert_tf import compat
+from albert_tf.cli import doctor
+
+_doctor = functools.partial(run_command, "tpu_scripts/run_pretrain.py", "--doctor")
+
+
+@pytest.mark.slow
+def test_this_environment_fits_its_own_stack(tmp_path):
+  done = _doctor(f"--output_dir={tmp_path / 'run'}")
+  assert done.returncode == 0, done.stdout + done.stderr
+  assert done.stdout.splitlines()[-1] == "All fit."
+  lines = dict(line[4:].split(": ", 1) for line in done.stdout.splitlines()[:-1])
+  assert ("tensorflow-tpu" in lines["TensorFlow wheel"]) == (compat.STACK == "tpu")
+  assert lines["TensorFlow starts"].endswith(
+    "with kernels for TPUs" if compat.TPU_KERNELS else "without kernels for TPUs"
+  )
+  assert lines["output_dir"].endswith("written, read back, removed")
+  assert list((tmp_path / "run").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_tpu_on_a_machine_without_one(tmp_path):
+  """Also with a file at the path of the run directory; each failed check has advice."""
+  (tmp_path / "file").touch()
+  done = _doctor("--tpu=local", f"--output_dir={tmp_path / 'file'}")
+  assert done.returncode == 1, done.stderr
+  assert re.search(r"^NO  TPU chips: .*\n.*this machine has no TPU chip", done.stdout, re.MULTILINE)
+  assert re.search(r"^NO  output_dir: .*file.*\n      choose a directory", done.stdout, re.MULTILINE)
+  if not compat.TPU_KERNELS:
+    assert "\n      --tpu needs them: make install STACK=tpu" in done.stdout
+
+
+def test_a_directory_that_gives_back_other_bytes(monkeypatch, tmp_path):
+  monkeypatch.setattr(doctor.files, "read_bytes", lambda path: b"albert")
+  assert doctor.check_directory(str(tmp_path)).advice
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tensorflow_that_ends_the_process(tmp_path):
+  (tmp_path / "tensorflow.py").write_text("import os; os.abort()")
+  done = _doctor(PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+  assert done.returncode == 1
+  assert "NO  TensorFlow starts: ended with status -6" in done.stdout
+
+
+def test_each_module_that_finds_a_tpu_by_name_is_imported(tmp_path):
+  """An installed and a missing module have a line each, the missing one with its package."""
+  (tmp_path / "tensorflow.py").touch()
+  (tmp_path / "googleapiclient").mkdir()
+  (tmp_path / "googleapiclient/discovery.py").touch()
+  (tmp_path / "oauth2client.py").write_text("raise ModuleNotFoundError(f'No module named {__name__!r}')")
+  done = _doctor("--tpu=my-slice", PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+  assert done.returncode == 1
+  assert "ok  googleapiclient.discovery: imported\n" in done.stdout
+  missing = r"^NO  oauth2client.client: .* No module named 'oauth2client'\n      .* pip install oauth2client$"
+  assert re.search(missing, done.stdout, re.MULTILINE), done.stdout

@@ -1,0 +1,494 @@
+"""Keras models with texts: the code of the documentation, exact files and exports, and refusals."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from reference import tokenization as reference
+from serving.conftest import TASKS as SPECS
+from support import tiny_run, wordpiece
+import tensorflow as tf
+
+from albert_tf import AdamW, AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPreprocessor
+from albert_tf.checkpoints import ConvertOptions, convert
+from albert_tf.compat import KERAS_3
+from albert_tf.configs.task import TaskSpec
+from albert_tf.errors import UserError
+from albert_tf.finetuning.settings import FineTuneSettings
+from albert_tf.keras_api.exports import export_saved_model
+from albert_tf.keras_api.pretrained import AlbertMaskedLM
+from albert_tf.keras_api.sentence_vectors import AlbertSentenceEncoder
+from albert_tf.keras_api.tasks import AlbertMultipleChoice, AlbertQuestionAnswering, AlbertTagger
+from albert_tf.modeling import named_variables
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
+ROOT = pathlib.Path(__file__).parents[2]
+TEXTS = ["the sky is blue", "small birds sing all day long", "grass"]
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+TASKS = {
+  AlbertClassifier: SPECS["pair"],
+  AlbertQuestionAnswering: SPECS["squad_2.0"],
+  AlbertMultipleChoice: SPECS["choice"],
+  AlbertSentenceEncoder: TaskSpec(
+    kind="sentence_vectors", name="v", pooling="cls", normalize=False, max_seq_length=12
+  ),
+  AlbertTagger: SPECS["tags"],
+}
+INPUTS = {
+  AlbertClassifier: (TEXTS, TEXTS[::-1]),
+  AlbertQuestionAnswering: {"question": TEXTS, "context": [" ".join(TEXTS)] * 3},
+  AlbertMultipleChoice: {
+    "context": TEXTS,
+    "question": ["the _ is", "", "birds"],
+    "choices": [["sky", "grass"]] * 3,
+  },
+  AlbertSentenceEncoder: TEXTS,
+  AlbertTagger: {"words": [text.split() for text in TEXTS]},
+  AlbertMaskedLM: ["the [MASK] is [MASK]", "[MASK] sing"],
+  AlbertEncoder: TEXTS,
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+  """A pretrained run whose positions are enough for texts of the documentation."""
+  folder = tmp_path_factory.mktemp("keras") / "run"
+  return pathlib.Path(tiny_run.write_pretrained(folder, max_position_embeddings=128))
+
+
+@pytest.fixture
+def in_folder(run, tmp_path, monkeypatch):
+  """Writes the files that the guides' code reads into the working directory."""
+  monkeypatch.chdir(tmp_path)
+  for name in ("run", "albert_base_v2", "domain"):
+    (tmp_path / name).symlink_to(run)
+  rows = "".join(f"{text},{number % 2}\n" for number, text in enumerate(TEXTS * 4))
+  for name in ("train.csv", "dev.csv"):
+    (tmp_path / name).write_text("review,stars\n" + rows)
+  return tmp_path
+
+
+def blocks(path, heading):
+  text = (ROOT / path).read_text(encoding="utf-8")
+  if heading:
+    text = text.partition(heading)[2].partition("\n## ")[0]
+  return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize(
+  ("path", "heading"),
+  [
+    ("README.md", "## Python"),
+    ("docs/checkpoints.md", ""),
+    ("docs/own_domain.md", ""),
+    pytest.param("docs/finetuning.md", "", marks=pytest.mark.slow),
+    pytest.param("docs/keras.md", "", marks=pytest.mark.slow),
+  ],
+)
+def test_the_documentation_as_written(path, heading, in_folder, mirrored_2, monkeypatch):
+  # TensorFlow 2.15 has one group of devices a process: that of the other test with replicas.
+  monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda *_: mirrored_2)
+  found = blocks(path, heading)
+  assert found
+  names = {}
+  for block in found:
+    exec(compile(block, path, "exec"), names)
+  if path == "README.md":
+    served = tf.saved_model.load("saved_model/1").signatures["serving_default"](text=tf.constant(["a text"]))
+    want = tf.nn.softmax(names["model"].predict(["a text"], verbose=0))
+    np.testing.assert_allclose(served["probabilities"], want, atol=1e-5)
+    assert [path.name for path in (in_folder / "saved_model").iterdir()] == ["1"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # KerasTuner's, of Python's threads.
+def test_the_searches_as_written(in_folder, monkeypatch, capsys):
+  """Runs the search examples, with one trial of each."""
+  for package in ("keras_tuner", "optuna"):  # Of the environment for `make test-interop`.
+    pytest.importorskip(package)
+  (in_folder / "tpu_scripts").symlink_to(ROOT / "tpu_scripts")
+  monkeypatch.setenv("PYTHONPATH", str(ROOT))
+  for block in blocks("docs/search.md", ""):
+    capsys.readouterr()
+    exec(compile(block.replace("trials=10", "trials=1"), "docs/search.md", "exec"), {})
+    assert "'learning_rate': " in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_file_needs_one_import(run, in_folder):
+  model = AlbertClassifier.from_pretrained("run", num_labels=2)
+  model.compile(AdamW(0.01), loss=LOSS)
+  model.fit(TEXTS, [0, 1, 0], verbose=0)
+  model.save("m.keras")
+  code = (
+    "import keras; from albert_tf import AlbertClassifier; m = keras.saving.load_model('m.keras'); import numpy as np;"
+    f"np.save('out.npy', m.predict({TEXTS}, verbose=0)); print(type(m.optimizer).__name__)"
+  )
+  options = {"capture_output": True, "text": True, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
+  done = subprocess.run([sys.executable, "-c", code], timeout=200, **options)
+  assert done.stdout.strip() == "AdamW", done.stderr[-2000:]
+  np.testing.assert_array_equal(np.load("out.npy"), model.predict(TEXTS, verbose=0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
+def test_every_model_from_its_run_to_file_and_export(kind, run, tmp_path):
+  """Head and labels are restored, and outputs of the file and the export equal the model's."""
+  source = run
+  if kind in TASKS:
+    source = tmp_path / "run"
+    config = AlbertEncoder.from_pretrained(str(run)).config
+    tiny_run.write_fine_tuned_run(
+      source, TASKS[kind], config, AlbertPreprocessor.from_pretrained(str(run)).tokenizer
+    )
+  model = kind.from_pretrained(str(source))
+  if kind in TASKS:
+    assert model.task == TASKS[kind]
+  want = model.predict(INPUTS[kind], verbose=0)
+  direct = model(INPUTS[kind])
+  model.save(tmp_path / "m.keras")
+  again = keras.saving.load_model(tmp_path / "m.keras")
+  for a, b, c in zip(
+    *map(tf.nest.flatten, (want, direct, again.predict(INPUTS[kind], verbose=0))), strict=True
+  ):
+    np.testing.assert_allclose(a, b, atol=1e-5)
+    np.testing.assert_array_equal(a, c)
+  again.export(str(tmp_path / "of_model" / "1"))
+  export_saved_model(
+    model=model.export_kind, init_checkpoint=str(source), output_dir=str(tmp_path / "of_run")
+  )
+  ours, theirs = (
+    tf.saved_model.load(str(tmp_path / name / "1")).signatures for name in ("of_model", "of_run")
+  )
+  assert set(theirs) == set(ours)
+  texts = kind is AlbertTagger and {"text": TEXTS}
+  texts = texts or dict(again.preprocessor.named(INPUTS[kind]))
+  texts = {name: tf.constant(value) for name, value in texts.items()}
+  one, two = (each["serving_default"](**texts) for each in (ours, theirs))
+  assert one.keys() == two.keys()
+  for name in one:
+    if one[name].dtype == tf.string:
+      np.testing.assert_array_equal(one[name], two[name])
+    else:
+      np.testing.assert_allclose(one[name], two[name], atol=1e-5)
+
+
+def test_texts_are_the_ids_of_the_tokenizer(run):
+  model = AlbertClassifier.from_pretrained(str(run), num_labels=2)
+  ids = reference.batch(model.preprocessor.tokenizer, TEXTS, TEXTS[::-1])
+  want = model.predict(ids, verbose=0)
+  pairs = tf.data.Dataset.from_tensor_slices({"text": TEXTS, "text_pair": TEXTS[::-1]}).batch(2)
+  for x in ((TEXTS, TEXTS[::-1]), (np.array(TEXTS), np.array(TEXTS[::-1], object)), pairs):
+    np.testing.assert_allclose(model.predict(x, verbose=0), want, atol=1e-5)
+
+
+def test_a_tpu_gets_one_length(run, monkeypatch):
+  """With several lengths it would compile the model for each."""
+  model = AlbertClassifier.from_pretrained(str(run), num_labels=2, max_length=30)
+  dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(1)
+
+  def lengths():
+    (batches, _), (ids, _) = model._prepared(dataset), model._prepared(TEXTS)
+    return {batch["input_ids"].shape[1] for batch in batches}, ids["input_ids"].shape[1], batches.element_spec
+
+  assert lengths()[:2] == ({3, 11, 16}, 16)
+  monkeypatch.setattr(tf.distribute, "TPUStrategy", type(model.distribute_strategy))
+  assert lengths()[:2] == ({30}, 30)
+  assert {spec.shape[1] for spec in lengths()[2].values()} == {30}  # Static.
+
+
+@pytest.mark.slow
+def test_replicas_callbacks_and_mixed_precision(run, mirrored_2, tmp_path):
+  """Results equal those of one device, with many features of Keras together."""
+  x, y, weights = TEXTS * 4, [0, 1, 1] * 4, []
+  for strategy in (tf.distribute.get_strategy(), mirrored_2):
+    keras.utils.set_random_seed(1)
+    steps = 1 if strategy is mirrored_2 else 3  # Not several with replicas on CPUs.
+    with strategy.scope():
+      config = AlbertEncoder.from_pretrained(str(run)).config.replace(
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+      )
+      model = AlbertClassifier.from_pretrained(str(run), num_labels=2, classifier_dropout=0.0, config=config)
+      model.compile(
+        AdamW(0.01, global_clipnorm=1.0), loss=LOSS, metrics=["accuracy"], steps_per_execution=steps
+      )
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
+    folder = tmp_path / type(strategy).__name__
+    callbacks = [
+      keras.callbacks.TensorBoard(str(folder / "board")),
+      keras.callbacks.ModelCheckpoint(str(folder / "best.keras"), monitor="val_loss"),
+      *(keras.callbacks.EarlyStopping(), keras.callbacks.BackupAndRestore(str(folder / "backup"))),
+    ]
+    model.fit(data, epochs=2, validation_data=data, callbacks=callbacks, verbose=0)
+    weights.append([w.numpy() if hasattr(w, "numpy") else np.asarray(w) for w in model.trainable_weights])
+    model.save_pretrained(str(folder / "saved"))
+    again = AlbertClassifier.from_pretrained(str(folder / "saved"), classifier_dropout=0.0)
+    np.testing.assert_allclose(again.predict(x, verbose=0), model.predict(data, verbose=0), atol=1e-4)
+    assert (folder / "saved" / "checkpoints" / "model.ckpt-6.index").exists()
+    saved = keras.saving.load_model(folder / "best.keras")
+    np.testing.assert_allclose(saved.predict(x, verbose=0), model.predict(data, verbose=0), atol=1e-4)
+  for one, two in zip(*weights, strict=True):
+    np.testing.assert_allclose(one, two, atol=2e-4)
+  low = AlbertClassifier.from_pretrained(str(run), num_labels=2, dtype="mixed_bfloat16")
+  low.compile(AdamW(0.01), loss=LOSS)
+  low.fit(x, y, class_weight={0: 2.0, 1: 1.0}, verbose=0)
+  assert low.predict(x, verbose=0).dtype == np.float32
+
+
+@pytest.mark.slow
+def test_low_rank_additions(run, tmp_path, capsys):
+  """Only they and the head are trained; in checkpoint and export they are merged into the kernels."""
+  model = AlbertClassifier.from_pretrained(str(run), num_labels=2, lora_rank=2)
+  plain = AlbertClassifier.from_pretrained(str(run), num_labels=2)
+  plain.head.set_weights(model.head.get_weights())
+  np.testing.assert_array_equal(model(TEXTS), plain(TEXTS))  # Nothing changes at first.
+  before = {name: v.numpy() for name, v in named_variables(model).items()}
+  model.compile(AdamW(0.1), loss=LOSS)
+  model.fit(TEXTS, [0, 1, 1], epochs=2, verbose=0)
+  changed = {name for name, v in named_variables(model).items() if np.any(v.numpy() != before[name])}
+  lora = {name for name in before if name.endswith(("lora_a", "lora_b"))}
+  assert len(lora) == 12
+  assert changed == lora | {"output_weights", "output_bias"}
+  want = model.predict(TEXTS, verbose=0)
+  model.save(tmp_path / "m.keras")
+  np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "m.keras").predict(TEXTS, verbose=0), want)
+  model.save_pretrained(str(tmp_path / "saved"))
+  again = AlbertClassifier.from_pretrained(str(tmp_path / "saved"))
+  assert not any("lora" in name for name in named_variables(again))
+  np.testing.assert_allclose(again.predict(TEXTS, verbose=0), want, atol=1e-4)
+  model.export(tmp_path / "e", "tf_saved_model", verbose=True, input_signature=None)  # As Keras is called.
+  assert str(tmp_path / "e") in capsys.readouterr().out
+  served = tf.saved_model.load(str(tmp_path / "e")).signatures["serving_default"](text=tf.constant(TEXTS))
+  np.testing.assert_allclose(served["probabilities"], tf.nn.softmax(want), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_encoder_inside_a_functional_model(run, tmp_path):
+  encoder = AlbertEncoder.from_pretrained(str(run))
+  encoder.trainable = False
+  text = keras.Input([], dtype="string", name="text")
+  model = keras.Model(text, keras.layers.Dense(2)(encoder(text)["pooled_output"]))
+  model.compile("adam", loss=LOSS)
+  before = encoder.get_weights()
+  data = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1])).batch(2)
+  model.fit(data, shuffle=False, verbose=0)
+  assert all(np.array_equal(a, b) for a, b in zip(before, encoder.get_weights(), strict=True))
+  want = model.predict(tf.constant(TEXTS), verbose=0)
+  model.save(tmp_path / "f.keras")
+  np.testing.assert_array_equal(
+    keras.saving.load_model(tmp_path / "f.keras").predict(tf.constant(TEXTS), verbose=0), want
+  )
+  if KERAS_3:  # Keras' own export; that of Keras 2 leaves the tokenizer's resource out.
+    model.export(str(tmp_path / "e"))
+    served = tf.saved_model.load(str(tmp_path / "e"))
+    np.testing.assert_allclose(served.serve(tf.constant(TEXTS)), want, atol=1e-5)
+  assert {name.split("/")[0] for name in named_variables(encoder)} == {"bert"}
+
+
+@pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
+def test_a_subclass_continues_a_run_of_its_base_class(kind, run, tmp_path):
+  """Head, labels and lengths are the run's, and what it saves is a run of the base class."""
+  source = run
+  if kind in TASKS:
+    source = tmp_path / "run"
+    encoder = AlbertEncoder.from_pretrained(str(run))
+    tiny_run.write_fine_tuned_run(source, TASKS[kind], encoder.config, encoder.preprocessor.tokenizer)
+  expected = kind.from_pretrained(str(source))
+  mine = type("Mine", (kind,), {}).from_pretrained(str(source))
+  mine.save_pretrained(str(tmp_path / "saved"))
+  for model in (mine, kind.from_pretrained(str(tmp_path / "saved"))):
+    assert getattr(model, "task", None) == TASKS.get(kind)
+    assert model.preprocessor.max_length == expected.preprocessor.max_length
+    weights = named_variables(model)
+    for name, variable in named_variables(expected).items():
+      np.testing.assert_array_equal(weights[name], variable, err_msg=name)
+
+
+def test_the_head_of_another_task_is_not_taken(run, tmp_path):
+  """Heads of classes and of tags have the same names and, in this test, the same shape."""
+  encoder = AlbertEncoder.from_pretrained(str(run))
+  folder = str(tmp_path / "tags")
+  tokenizer = encoder.preprocessor.tokenizer
+  tiny_run.write_fine_tuned_run(pathlib.Path(folder), TASKS[AlbertTagger], encoder.config, tokenizer)
+  tagger = AlbertTagger.from_pretrained(folder)
+  model = AlbertClassifier.from_pretrained(folder, num_labels=4, preprocessor=None)
+  assert model.preprocessor is None
+  assert not np.array_equal(model.head.get_weights()[0], tagger.head.get_weights()[0])
+  np.testing.assert_array_equal(model.encoder.get_weights()[0], tagger.encoder.get_weights()[0])
+  assert AlbertClassifier.from_pretrained(folder, label_names=["a", "b"]).head.get_weights()[0].shape[0] == 2
+
+
+def test_what_is_refused(run):
+  model = AlbertClassifier.from_pretrained(str(run), num_labels=2)
+  model.compile("adam", loss=LOSS)
+  ids = np.ones([2, 5], np.int32)
+  tokenizer = model.preprocessor.tokenizer
+  choices = AlbertPreprocessor(tokenizer, kind="choices")
+  for call, message in [
+    (lambda: model(ids), "takes a mapping with input_ids"),
+    (lambda: model({"input_ids": tf.constant([["a"]])}), r"takes text and text_pair.*Received: input_ids"),
+    (lambda: model.preprocessor(ids), "takes strings. Received: text of int32"),
+    (lambda: model.predict("one"), "Put it in a list"),
+    (lambda: model.predict(["a", None]), "text with None among them"),
+    (
+      lambda: choices.named({"context": TEXTS[:2], "question": TEXTS[:2], "choices": [["a"], ["b", "c"]]}),
+      "choices need the same length",
+    ),
+    (lambda: AlbertPreprocessor(tokenizer, kind="words")(TEXTS), "row of words must be a list of strings"),
+    (lambda: AlbertPreprocessor(tokenizer, kind="question", max_length=67), r"max_query_length \+ 3"),
+    (lambda: model.fit(TEXTS, [0, 2, 1]), "from 0 to 1. Received: 2 in row 1"),
+    (lambda: model.fit(TEXTS, np.array([0, float("nan"), 1])), "from 0 to 1. Received: nan in row 1"),
+    (lambda: model.fit(TEXTS, [0, 1, 1], class_weight={0: 1.0, 2: 0.0}), "from 0 to 1. Received: 2"),
+    (lambda: model.fit(TEXTS, ["0", "1", "good"]), "label_names, 0, 1. Received: 'good'"),
+    (lambda: model.fit(tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1]))), "Batch the data set first"),
+    (lambda: model.export(str(run)), "holds something"),
+    (lambda: AlbertClassifier(model.config, head_options={"num_labels": 2})(TEXTS), "once it has a preproc"),
+    (lambda: AlbertClassifier.from_pretrained(str(run)), "neither num_labels nor label_names"),
+    (lambda: AlbertClassifier.from_pretrained("albert-base-v2", num_labels=2), "albert-base-v2.*downloaded"),
+  ]:
+    with pytest.raises(UserError, match=message):
+      call()
+
+
+def test_what_keras_would_write_wrongly_names_the_remedy(run, tmp_path):
+  model = AlbertClassifier.from_pretrained(str(run), num_labels=2)
+  path = str(tmp_path / "e")
+  for call, remedy in [
+    (lambda: model.export(path, format="litert"), "export_lite.py"),
+    (lambda: model.export(path, format="onnx"), "docs/serving.md"),
+    (lambda: model.export(path, input_signature=[tf.TensorSpec([1, 8], tf.int32)]), "tf.saved_model.save"),
+    (lambda: model.export(path, topk=5), "top_k"),
+    (lambda: model.quantize("int8"), "--weights=int8"),
+    (lambda: model.save(tmp_path / "e.h5"), r"\.keras"),
+  ]:
+    with pytest.raises(UserError, match=remedy):
+      call()
+  assert not list(tmp_path.iterdir())
+
+
+def test_names_of_classes_are_labels_and_lists_are_weights(run):
+  model = AlbertClassifier.from_pretrained(str(run), label_names=["bad", "good"])
+  model.compile(AdamW(0.0), loss=LOSS)
+  by_number, by_name = (
+    model.evaluate(TEXTS, labels, verbose=0) for labels in ([0, 1, 1], np.array(["bad", "good", "good"]))
+  )
+  assert by_number == by_name
+  history = model.fit(TEXTS, [0, 1, 1], class_weight={"bad": 0.0, "good": 0.0}, verbose=0).history
+  assert history["loss"] == [0.0]
+  held = (TEXTS, [0, 1, 1], [0.0, 0.0, 0.0])
+  history = model.fit(*held[:2], sample_weight=held[2], validation_data=held, verbose=0).history
+  assert history["loss"] == history["val_loss"] == [0.0]
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(
+  ("options", "labels"),
+  [
+    ({"label_names": ["sky", "bird"], "problem": "multi_label"}, [["sky"], ["sky", "bird"], []]),
+    ({"num_labels": 2, "problem": "multi_label"}, np.array([[1, 0], [1, 1], [0, 0]])),
+    ({"num_labels": 1}, [1, 1, 0]),  # The loss says that it is no value.
+    ({"label_names": ["sky", "bird"]}, np.array([[True, False], [True, True], [False, False]])),
+  ],
+)
+def test_labels_that_do_not_exclude_each_other(run, tmp_path, options, labels):
+  """Names and 0/1 give the same loss; file and export give a probability for each label."""
+  model = AlbertClassifier.from_pretrained(str(run), **options)
+  model.compile(AdamW(0.01), loss=keras.losses.BinaryCrossentropy(from_logits=True))
+  logits = model.predict(TEXTS, verbose=0)
+  gold = np.array([[1, 0], [1, 1], [0, 0]], float)[:, : logits.shape[1]]
+  want = (np.logaddexp(0, logits) - logits * gold).mean()
+  assert model.evaluate(TEXTS, labels, verbose=0) == pytest.approx(want, rel=1e-4)
+  model.fit(TEXTS, labels, validation_data=(TEXTS, labels), verbose=0)
+  model.save(tmp_path / "m.keras")
+  again = keras.saving.load_model(tmp_path / "m.keras")
+  model.save_pretrained(str(tmp_path / "saved"))
+  for each in (again, AlbertClassifier.from_pretrained(str(tmp_path / "saved"))):
+    assert each.task == model.task
+    assert each.task.kind == "multi_label"
+  again.export(str(tmp_path / "e"))
+  served = tf.saved_model.load(str(tmp_path / "e")).signatures["serving_default"](text=tf.constant(TEXTS))
+  want = tf.sigmoid(model.predict(TEXTS, verbose=0))
+  np.testing.assert_allclose(served["probabilities"], want, atol=1e-5)
+  np.testing.assert_array_equal(served["above_threshold"], want >= 0.5)
+  if options == {"num_labels": 1}:
+    assert served["label_names"].numpy().tolist() == [[b"1"]] * 3
+
+
+def test_labels_of_a_multi_label_model_are_checked(run):
+  model = AlbertClassifier.from_pretrained(str(run), label_names=["sky", "bird"], problem="multi_label")
+  model.compile(AdamW(0.0), loss=keras.losses.BinaryCrossentropy(from_logits=True))
+  for labels, message in [
+    ([["sky"], ["tree"], []], r"list of names of sky, bird. Received: \['tree'\]"),
+    ([0, 1, 1], r"0/1, \[n, 2\]"),
+    (np.array([[0, 1], [1, 0.5], [0, 0]]), r"0/1, \[n, 2\]"),
+  ]:
+    with pytest.raises(UserError, match=message):
+      model.fit(TEXTS, labels)
+  with pytest.raises(UserError, match="exclude each other"):
+    model.fit(TEXTS, np.zeros([3, 2]), class_weight={0: 1.0, 1: 2.0})
+  with pytest.raises(UserError, match=r"reads logits\. Received: 'binary_crossentropy'"):
+    model.compile("adam", loss="binary_crossentropy")
+  with pytest.raises(UserError, match="one to a label"):
+    AlbertClassifier.from_pretrained(str(run), num_labels=2, problem="multi_label", thresholds=[0.5])
+  with pytest.raises(UserError, match=r"one of token_classification\. Received: 'multi_label'"):
+    AlbertTagger.from_pretrained(str(run), label_names=["sky"], problem="multi_label")
+  task = AlbertClassifier(model.config, head_options={"num_labels": 3}, problem="multi_label").task
+  assert (task.kind, task.label_names) == ("multi_label", ("0", "1", "2"))
+
+
+def test_an_empty_word_keeps_its_place(run):
+  words = AlbertPreprocessor.from_pretrained(str(run), kind="words")
+  positions = words({"words": [["sky", "", "sky", ""]]})["word_positions"].numpy()[0]
+  assert positions[0] == 1
+  assert positions[2] > 1
+  assert positions[1] == positions[3] == 0
+
+
+def test_a_path_may_be_a_path_of_pathlib_and_a_tuple_a_list(run, tmp_path):
+  model = AlbertClassifier.from_pretrained(run, num_labels=2)
+  AlbertPreprocessor.from_pretrained(run).tokenizer.save_pretrained(tmp_path / "vocabulary")
+  assert AlbertConfig.from_json_file(run / "albert_config.json") == model.config
+  model.save_pretrained(tmp_path / "saved")
+  options = ConvertOptions(output_format="huggingface", spm_model_file=tmp_path / "vocabulary" / "spm.model")
+  convert(tmp_path / "saved", tmp_path / "theirs", options)
+  assert AlbertClassifier.from_pretrained(tmp_path / "theirs").task.num_labels == 2
+  model.export(tmp_path / "export", depths=[1, 2])
+  assert {"depth_1", "depth_2"} <= set(tf.saved_model.load(str(tmp_path / "export")).signatures)
+  assert FineTuneSettings(seeds=[1, np.int64(2)]).seeds == (1, 2)
+  with pytest.raises(UserError, match="without pathlib"):  # It would be a folder named "gs:".
+    model.save_pretrained(pathlib.Path("gs://bucket/saved"))
+
+
+def test_models_outlive_clear_session(run, tmp_path):
+  """As in a search, which clears the session between two trials; graphs made before and files go on."""
+  data = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1])).batch(3)
+
+  def trained():
+    model = AlbertClassifier.from_pretrained(str(run), num_labels=2)
+    model.compile(AdamW(0.01), loss=LOSS)
+    model.fit(data, verbose=0)
+    return model
+
+  first = trained()
+  want = first.predict(TEXTS, verbose=0)
+  pooled = tf.function(lambda text: first.encoder(first.preprocessor(text))["pooled_output"])
+  want_pooled = pooled(tf.constant(TEXTS))
+  of_words = AlbertPreprocessor.from_pretrained(wordpiece.write_vocabulary(tmp_path / "vocab.txt"))
+  want_ids = of_words(TEXTS)["input_ids"]
+
+  if KERAS_3:
+    keras.utils.clear_session()
+  else:
+    keras.backend.clear_session()
+  trained()
+  np.testing.assert_allclose(first.predict(TEXTS, verbose=0), want, atol=1e-6)
+  np.testing.assert_allclose(pooled(tf.constant(TEXTS)), want_pooled, atol=1e-6)
+  np.testing.assert_array_equal(of_words(TEXTS)["input_ids"], want_ids)
+  first.save(tmp_path / "m.keras")
+  again = keras.saving.load_model(tmp_path / "m.keras")
+  np.testing.assert_allclose(again.predict(TEXTS, verbose=0), want, atol=1e-6)

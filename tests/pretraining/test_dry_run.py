@@ -1,0 +1,136 @@
+"""--dry_run makes one update and one evaluation, refuses what the run would refuse, and writes nothing."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from support.made_records import contents
+from support.tiny_pretraining import tiny_settings
+from support.tiny_records import random_examples, tiny_config, write_records
+import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops as iterators
+
+from albert_tf.compat import keras
+from albert_tf.errors import UserError
+from albert_tf.pipelines import batches
+from albert_tf.pipelines.record_index import build_record_index
+from albert_tf.pretraining.evaluation import Evaluator
+from albert_tf.pretraining.run import run_pretraining
+from albert_tf.pretraining.step import TrainStep
+from albert_tf.pretraining.watch import NonFiniteError
+from albert_tf.records.tfrecord import frame_record
+from albert_tf.runs.settings import DistributionConfig
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("dry")
+  tiny_settings(folder, "run")
+  return folder
+
+
+def test_one_update_and_one_evaluation_are_made_and_nothing_is_written(folder, monkeypatch):
+  made = []
+  average, evaluate = TrainStep._run, Evaluator.__call__
+
+  def counted(self, iterator, num_steps):
+    made.append("update")
+    return average(self, iterator, num_steps)
+
+  def evaluated(self, num_steps=None):
+    made.append(f"{num_steps} evaluation batch")
+    return evaluate(self, num_steps)
+
+  monkeypatch.setattr(TrainStep, "_run", counted)  # Called once: when it is traced.
+  monkeypatch.setattr(Evaluator, "__call__", evaluated)
+  before = contents(folder)
+  assert run_pretraining(tiny_settings(folder, "run"), check_only=True) is None
+  assert made == ["update", "1 evaluation batch"]
+  assert {path: data for path, data in contents(folder).items() if not path.startswith("index/")} == before
+  assert not (folder / "run").exists()
+
+
+def broken(folder, name, examples, damage=None):
+  path = folder / name
+  write_records(path, examples)
+  if damage is not None:
+    data = bytearray(path.read_bytes())
+    data[damage] ^= 0xFF
+    path.write_bytes(bytes(data))
+  return (str(path),)
+
+
+def test_a_run_leaves_the_process_as_it_was(folder, monkeypatch):
+  """Keras' precision and TensorFlow's iterator settings do not change; the run's iterators have no tuning thread."""
+  policy, device_dataset = keras.layers.Dense(1).dtype_policy, iterators._create_device_dataset
+  assert device_dataset.__module__ == iterators.__name__
+  quiet: list[tf.data.Dataset] = []
+  without_autotune = batches.without_autotune
+  monkeypatch.setattr(
+    batches, "without_autotune", lambda dataset: quiet.append(dataset) or without_autotune(dataset)
+  )
+  distribution = DistributionConfig(distribution="one_device", mixed_precision="bfloat16")
+  run_pretraining(tiny_settings(folder, "run", distribution=distribution), check_only=True)
+  assert len(quiet) == 4  # Of training and evaluation: the records, and the device's part of them.
+  assert keras.layers.Dense(1).dtype_policy.name == policy.name
+  assert iterators._create_device_dataset is device_dataset
+
+
+@pytest.mark.parametrize("check_only", [True, False])
+def test_bad_evaluation_records_are_refused_before_anything_is_written(folder, tmp_path, check_only):
+  good = random_examples(300, seed=3)
+  short = tf.train.Example()
+  short.features.feature["input_ids"].int64_list.value.extend(range(9))
+  (tmp_path / "short").write_bytes(frame_record(short.SerializeToString()))
+  foreign = [{**e, "masked_lm_ids": np.array([36, 5, 99])} for e in good[:2]]
+  settings = tiny_settings(folder, "run", max_eval_steps=100)
+  for changes, message in (
+    ({"eval_input_files": broken(tmp_path, "late", good, 271 * 290 + 60)}, r"late, record 290 .*the data"),
+    ({"eval_input_files": (str(tmp_path / "short"),)}, r"9 values of input_ids, expected 10"),
+    ({"eval_input_files": broken(tmp_path, "foreign", foreign)}, r"99 in masked_lm_ids of .*foreign"),
+  ):
+    with pytest.raises(UserError, match=message):
+      run_pretraining(dataclasses.replace(settings, **changes), check_only=check_only)
+  assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize(("kind", "check_only"), [("damaged", False), ("short", True)])
+def test_a_bad_record_beyond_the_first_ones_is_named_when_it_is_read(folder, tmp_path, kind, check_only):
+  """The record is searched again, because the reader of batches does not know the file."""
+  good = random_examples(300, seed=3)
+  (path,) = broken(tmp_path, "late", good)
+  if kind == "short":
+    short = tf.train.Example()
+    short.features.feature["input_ids"].int64_list.value.extend(range(9))
+    with open(path, "ab") as stream:
+      stream.write(frame_record(short.SerializeToString()) * 900)
+  build_record_index([path])  # As if it had been made with the records: nobody walks them.
+  if kind == "damaged":
+    broken(tmp_path, "late", good, 271 * 250 + 60)
+  settings = tiny_settings(folder, "run", input_files=(path,), eval_input_files=())
+  settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
+  number = {"damaged": 250, "short": 300}[kind]
+  with pytest.raises(UserError, match=rf"late, record {number} \(byte {271 * number}\)"):
+    run_pretraining(settings, check_only=check_only)
+
+
+def test_the_rest_that_a_run_would_refuse(folder):
+  settings = tiny_settings(folder, "run", distribution=DistributionConfig(distribution="mirrored"))
+  for changes, message in (
+    ({"eval_batch_size": 6}, r"eval_batch_size=6, 4 replicas"),
+    ({"model": tiny_config(max_position_embeddings=9)}, "max_position_embeddings"),
+  ):
+    with pytest.raises(UserError, match=message):
+      run_pretraining(dataclasses.replace(settings, **changes), check_only=True)
+  assert not (folder / "run").exists()
+
+
+@pytest.mark.slow
+def test_an_update_that_is_not_finite_is_refused(folder, tmp_path):
+  examples = random_examples(70, seed=1)
+  for example in examples:
+    example["masked_lm_weights"][0] = np.inf
+  path = write_records(tmp_path / "poisoned", examples)
+  settings = tiny_settings(folder, "run", input_files=(path,))
+  with pytest.raises(NonFiniteError, match=r"loss=nan.* between steps 1 and 1"):
+    run_pretraining(settings, check_only=True)

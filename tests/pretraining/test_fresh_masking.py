@@ -1,0 +1,107 @@
+"""Pretraining with masks drawn while reading: other masks in every epoch, the same run after an interruption."""
+
+import dataclasses
+import os
+import signal
+
+import numpy as np
+import pytest
+from support import tiny_run
+from support.tiny_pretraining import tiny_settings
+from support.tiny_records import VOCAB_SIZE, tiny_config
+import tensorflow as tf
+
+from albert_tf.checkpoints.bundle import read_bundle
+from albert_tf.errors import UserError
+from albert_tf.pretraining.inputs import checked_input
+from albert_tf.pretraining.record_source import describe_records
+from albert_tf.pretraining.reporter import Reporter
+from albert_tf.pretraining.run import run_pretraining
+from albert_tf.pretraining.settings import PretrainingSettings
+from albert_tf.records import features as names
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("fresh")
+  tokenizer = tiny_run.tokenizer()
+  assert tokenizer.vocab_size >= VOCAB_SIZE
+  tokenizer.save_pretrained(str(folder / "tokenizer"))
+  plain = tiny_settings(
+    folder,
+    "whole",
+    model=tiny_config(vocab_size=tokenizer.vocab_size),
+    tokenizer_path=str(folder / "tokenizer"),
+  )
+  records = describe_records(
+    plain.input_files,
+    [],
+    spm_model_file=plain.tokenizer_path,
+    max_seq_length=plain.max_seq_length,
+    max_predictions_per_seq=plain.max_predictions_per_seq,
+  )
+  return dataclasses.replace(plain, masking=records.masking(0.4))
+
+
+def batches(settings, count):
+  strategy = tf.distribute.OneDeviceStrategy("cpu:0")
+  source = checked_input(settings, strategy)
+  iterator = source.training_iterator(0)
+  return [{name: value.numpy() for name, value in next(iterator).items()} for _ in range(count)]
+
+
+def test_training_has_its_own_share_and_evaluation_the_stored_one(settings):
+  assert settings.train_predictions == 4 == round(0.4 * settings.max_seq_length)
+  assert settings.max_predictions_per_seq == 3
+  epochs = batches(settings, 18)  # 70 records in batches of 8: two epochs.
+  assert all(batch["masked_lm_ids"].shape == (8, 4) for batch in epochs)
+  rows = {}
+  for batch in epochs:
+    for ids, mask, positions, answers, weights in zip(
+      *[batch[name] for name in ("input_ids", "input_mask", *names.PREDICTION_FEATURES)],
+      strict=True,
+    ):
+      used = weights > 0
+      assert used.sum() <= max(1, round(0.4 * mask.sum()))
+      text = ids.copy()
+      text[positions[used]] = answers[used]
+      rows.setdefault(text.tobytes(), set()).add(tuple(positions[used]))
+  assert len(rows) == 70  # The text under the masks is the same in both epochs,
+  assert np.mean([len(masks) > 1 for masks in rows.values()]) > 0.3  # the masks are often others: few words.
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_goes_on_with_the_same_masks(settings, monkeypatch):
+  run_pretraining(settings)
+  parts = dataclasses.replace(settings, output_dir=settings.output_dir.replace("whole", "parts"))
+  report = Reporter.train
+
+  def preempted(self, step, *args, **kwargs):
+    report(self, step, *args, **kwargs)
+    if step == 6:
+      os.kill(os.getpid(), signal.SIGTERM)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(Reporter, "train", preempted)
+    assert run_pretraining(parts).interrupted
+  assert run_pretraining(parts).step == 12
+  one, two = (read_bundle(f"{run.output_dir}/checkpoints/model.ckpt-12") for run in (settings, parts))
+  assert one.keys() == two.keys()
+  for name in one:
+    np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+
+
+@pytest.mark.slow
+def test_masking_belongs_to_the_run(settings):
+  run_pretraining(settings)
+  stored = dataclasses.replace(settings, masking=None)
+  with pytest.raises(UserError, match="masking"):
+    run_pretraining(stored)
+  other = dataclasses.replace(settings.masking, vocab_sha256="another")
+  with pytest.raises(UserError, match=r"vocab_sha256 .* → another"):
+    run_pretraining(dataclasses.replace(settings, masking=other))
+  assert PretrainingSettings.from_dict(settings.to_dict(), source="run.json") == settings
+  with pytest.raises(UserError, match=r"Fresh masks need the vocabulary.*--spm_model_file"):
+    dataclasses.replace(settings, tokenizer_path="")  # Before anything is written.
+  with pytest.raises(UserError, match=r"masked_lm_prob must be above 0.0 and below 1.0"):
+    dataclasses.replace(settings.masking, masked_lm_prob=0.0)  # Of records without masks.

@@ -1,0 +1,147 @@
+"""Reports: one JSON line each, no step twice after a resume, readable progress, curves."""
+
+import contextlib
+import dataclasses
+import io
+import json
+
+from matplotlib.image import imread
+import pytest
+from support.tiny_records import tiny_config
+import tensorflow as tf
+
+from albert_tf.optim.config import OptimizerConfig
+from albert_tf.pretraining import goodput
+from albert_tf.pretraining.goodput import CATEGORIES, Goodput
+from albert_tf.pretraining.reporter import Machine, Reporter
+from albert_tf.pretraining.settings import PretrainingSettings, StepConfig
+
+pytestmark = pytest.mark.draws
+
+METRICS = {"loss": 7.5, "masked_lm_loss": 6.8, "masked_lm_accuracy": 0.125, "sentence_order_loss": 0.7,
+           "sentence_order_accuracy": 0.5, "learning_rate": 0.001, "gradient_norm": 2.0, "weight_norm": 30.0,
+           "update_norm": 0.1}  # fmt: skip
+
+HELD_OUT = {"loss": 7.0, "masked_lm_loss": 6.5, "masked_lm_accuracy": 0.25}
+SETTINGS = PretrainingSettings(
+  input_files=(),
+  output_dir="",
+  model=tiny_config(),
+  optimizer=OptimizerConfig(),
+  step=StepConfig(),
+  max_seq_length=16,
+  max_predictions_per_seq=3,
+)
+
+
+def make(directory, num_train_steps=100, **options):
+  optimizer = OptimizerConfig(num_train_steps=num_train_steps, num_warmup_steps=1)
+  settings = dataclasses.replace(SETTINGS, output_dir=str(directory), optimizer=optimizer)
+  return Reporter(settings, **options)
+
+
+def run(directory, steps, *, start_step=0, metrics=METRICS, **settings):
+  machine = Machine(model_flops_per_example=5e9)
+  with contextlib.redirect_stderr(io.StringIO()) as stream:
+    reporter = make(directory, 100, start_step=start_step, machine=machine, **settings)
+    for step in steps:
+      reporter.train(step, metrics, updates=10, seconds=2.0, examples=320, tokens=40_960)
+      reporter.eval(step, HELD_OUT)
+    reporter.close()
+  return stream.getvalue()
+
+
+def lines(directory):
+  return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+def tensorboard_steps(directory, split):
+  steps = []
+  for path in sorted((directory / "tensorboard" / split).iterdir()):
+    for event in tf.compat.v1.train.summary_iterator(str(path)):
+      steps += [event.step for value in event.summary.value if value.tag == "loss"]
+  return steps
+
+
+def test_a_report_has_the_documented_keys_and_rates(tmp_path):
+  run(tmp_path, [10], metrics={**METRICS, "weight_norm": float("nan")})  # JSON has no such number.
+  train, held_out = lines(tmp_path)
+  rates = {"examples_per_second": 160.0, "tokens_per_second": 20_480.0, "model_tflops_per_second": 0.8}
+  assert train == {"step": 10, "split": "train", **METRICS, "weight_norm": None, **rates}
+  assert held_out == {"step": 10, "split": "eval", **HELD_OUT}
+  assert tensorboard_steps(tmp_path, "train") == [10]
+  assert imread(tmp_path / "curves.png").shape[1] > 1000
+
+
+def test_progress_is_a_line_a_report(tmp_path):
+  text = run(tmp_path, [10, 20]).splitlines()
+  assert text[2].startswith(
+    "step 20/100 (20%) · loss 7.5 · masked LM 6.8 12.5% · order 0.7 50.0% · rate 0.001"
+  )
+  assert text[2].endswith("160 ex/s · 20,480 tok/s · 0.8 TFLOP/s · ETA 0:00:16")
+  assert text[3] == "held-out at step 20 · loss 7 · masked LM 6.5 25.0%"
+
+
+def test_resume_forgets_reports_beyond_the_checkpoint(tmp_path):
+  """Killed after step 40 with a checkpoint of step 20: the log has each step once, TensorBoard some twice."""
+  run(tmp_path, [10, 20, 30, 40])
+  run(tmp_path, [30, 40, 50], start_step=20)
+  assert [(r["step"], r["split"]) for r in lines(tmp_path)] == [
+    (step, split) for step in (10, 20, 30, 40, 50) for split in ("train", "eval")
+  ]
+  assert tensorboard_steps(tmp_path, "train") == [10, 20, 30, 40, 30, 40, 50]
+
+
+def test_only_the_chief_writes(tmp_path):
+  assert run(tmp_path / "run", [10], is_chief=False) == ""
+  assert not (tmp_path / "run").exists()
+
+
+# ------------------------------------------------------------------ where the time goes
+
+
+class Clock:
+  """Stands in for the module `time`."""
+
+  def __init__(self):
+    self.now = 1000.0
+
+  def time(self):
+    return self.now
+
+  def monotonic(self):
+    return self.now - 900
+
+
+@pytest.fixture
+def clock(monkeypatch):
+  clock = Clock()
+  monkeypatch.setattr(goodput, "time", clock)
+  return clock
+
+
+def life(clock, *, at_checkpoint, marks):
+  """A life that begins now; every mark is (category, seconds, of them waiting for input)."""
+  ledger = Goodput(began=clock.now, at_checkpoint=at_checkpoint)
+  for category, seconds, waited in marks:
+    clock.now += seconds
+    ledger.mark(category, waited=waited)
+  return ledger
+
+
+def test_what_follows_the_report_of_the_checkpoint_is_lost(clock):
+  first = life(clock, at_checkpoint={}, marks=[("restart", 5, 0), ("compile", 7, 0), ("step", 20, 2)])
+  at_checkpoint = first.fields()
+  clock.now += 10
+  first.mark("step", waited=1)
+  clock.now += 40  # Killed, and nothing ran for a while.
+  second = life(clock, at_checkpoint=at_checkpoint, marks=[("restart", 6, 0), ("step", 12, 0)])
+  assert second.seconds == {
+    **dict.fromkeys(CATEGORIES, 0.0),
+    "restart": 11, "compile": 7, "step": 18 + 12, "input": 2, "lost": 50,
+  }  # fmt: skip
+  assert sum(second.seconds.values()) == clock.now - 1000
+  assert second.fields()["goodput"] == pytest.approx(30 / 100)
+  table = second.table().splitlines()
+  assert table[0] == "0:01:40 since the first start:"
+  assert table[1].split()[:3] == ["lost", "0:00:50", "50.0%"]
