@@ -1,18 +1,22 @@
 """Fine-tuned models in `transformers.pipeline` and back give equal names and scores, also for texts that are cut."""
 
 import dataclasses
+import pathlib
 import random
 import types
 
 import numpy as np
 import pytest
 from support import tiny_run
+from support.goldens import SPM_MODEL
 from support.stacks import interop
 import tensorflow as tf
 
 from albert_tf.checkpoints import ConvertOptions, convert
 from albert_tf.configs.task import TaskSpec
+from albert_tf.keras_api.pretrained import AlbertMaskedLM
 from albert_tf.keras_api.tasks import model_class
+from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 WORDS = random.Random(0).choices(tiny_run.WORDS, k=320)
@@ -87,3 +91,55 @@ def test_there_and_back(name, tmp_path):
   assert (found.kind, found.label_names) == (task.kind, task.label_names)
   assert found.max_seq_length == task.max_seq_length
   same(pipe, model_class(found).from_pretrained(str(tmp_path / "back")))
+
+
+def masked_sentences():
+  """50 sentences with punctuation, spaces, words and other masks around masks."""
+  frames = ("the sky is {} and blue", "{} birds sing.", "he said: {}", "grass grows{} under it", "it's {}")
+  shapes = ("[MASK]", "[MASK],", "([MASK])", '"[MASK]!"', "-[MASK]-", "[MASK]'s", "[MASK]; [MASK]?", " [MASK] ")
+  shapes += ("[MASK]ing", "pre[MASK]…")
+  return [frame.format(shape) for frame in frames for shape in shapes]
+
+
+def test_fill_mask_of_50_sentences(tmp_path):
+  """Masks that touch punctuation have the same tokens around them, so the same words with the same scores."""
+  transformers = interop("torch", "transformers")
+  tokenizer = AlbertTokenizer(pathlib.Path(SPM_MODEL).read_bytes(), TokenizerConfig())
+  tiny_run.write_run(tmp_path / "run", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
+  options = ConvertOptions(output_format="huggingface", allow_unused="seq_relationship")
+  convert(str(tmp_path / "run"), str(tmp_path / "hf"), options)
+  pipe = transformers.pipeline("fill-mask", model=str(tmp_path / "hf"), top_k=10)
+  sentences = masked_sentences()
+  assert len(set(sentences)) == 50
+  filled = AlbertMaskedLM.from_pretrained(str(tmp_path / "run")).fill(sentences)
+  for sentence, masks in zip(sentences, filled, strict=True):
+    theirs = pipe(sentence)
+    for row, words in zip(theirs if len(masks) > 1 else [theirs], masks, strict=True):
+      ordinary = [answer for answer in row if answer["token"] not in pipe.tokenizer.all_special_ids]
+      names = [tokenizer.pieces[answer["token"]].removeprefix("▁") for answer in ordinary]
+      assert names[:5] == [word for word, _ in words], sentence
+      scores = [answer["score"] for answer in ordinary[:5]]
+      assert scores == pytest.approx([score for _, score in words], abs=1e-5), sentence
+
+
+def test_tags_of_words_with_punctuation(tmp_path):
+  """Given words, the pipeline's first row of each word is its served tag; a "▁" alone may be that row."""
+  transformers = interop("torch", "transformers")
+  tokenizer = AlbertTokenizer(pathlib.Path(SPM_MODEL).read_bytes(), TokenizerConfig())
+  config = tiny_run.tiny_model(tokenizer.vocab_size, max_position_embeddings=128).config
+  task = TASKS["token-classification"]
+  ours = tiny_run.write_fine_tuned_run(tmp_path / "run", task, config, tokenizer)
+  convert(str(tmp_path / "run"), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
+  pipe = transformers.pipeline("token-classification", model=str(tmp_path / "hf"), ignore_labels=[])
+  text = 'he said: "(the) sky-blue £12, of Zürich\'s -- 1990," … 😀 x'
+  served = type(ours).from_pretrained(str(tmp_path / "run")).tag([text])[0].words
+  firsts = {}
+  for row in pipe(text.split(), is_split_into_words=True)[0]:
+    firsts.setdefault(row["start"], row)
+  assert [word.text for word in served] == text.split()
+  for word in served:
+    row = firsts[word.start]
+    assert row["entity"] == word.label
+    assert row["score"] == pytest.approx(word.probability, abs=1e-5)
+  lone = [word.text for word in served if firsts[word.start]["word"] == "▁"]
+  assert len(lone) > 2
