@@ -96,7 +96,16 @@ def test_there_and_back(name, tmp_path):
 def masked_sentences():
   """50 sentences with punctuation, spaces, words and other masks around masks."""
   frames = ("the sky is {} and blue", "{} birds sing.", "he said: {}", "grass grows{} under it", "it's {}")
-  shapes = ("[MASK]", "[MASK],", "([MASK])", '"[MASK]!"', "-[MASK]-", "[MASK]'s", "[MASK]; [MASK]?", " [MASK] ")
+  shapes = (
+    "[MASK]",
+    "[MASK],",
+    "([MASK])",
+    '"[MASK]!"',
+    "-[MASK]-",
+    "[MASK]'s",
+    "[MASK]; [MASK]?",
+    " [MASK] ",
+  )
   shapes += ("[MASK]ing", "pre[MASK]…")
   return [frame.format(shape) for frame in frames for shape in shapes]
 
