@@ -42,7 +42,7 @@ def test_labels(key: str, exported: Callable[[str], Any]) -> None:
     names = np.array(task.label_names)
     assert [answer.labels for answer in answers] == [tuple(names[row]) for row in served["above_threshold"]]
   assert model.predict_labels([]) == []
-  keras.utils.clear_session()  # As every search of hyper-parameters does.
+  keras.backend.clear_session()  # As every search of hyper-parameters does.
   assert model.predict_labels(texts, batch_size=3) == answers
   model.head.set_weights([10 * weight for weight in model.head.get_weights()])
   changed = model.predict_labels(texts)
