@@ -94,13 +94,15 @@ class ModelBase(keras.Model):
     """This replica's part of a training batch's loss, scaled for 16-bit gradients; updates all metrics."""
     predictions = self(x, training=True)
     loss = self.compute_loss(x, y, predictions, sample_weight)
-    if KERAS_3:  # Keras 2 has updated the mean loss.
+    if KERAS_3:
       replicas = tf.distribute.get_strategy().num_replicas_in_sync
       rows = tf.shape(tf.nest.flatten(x)[0])[0]
       self._loss_tracker.update_state(loss * replicas, sample_weight=rows)
-    self.compute_metrics(x, y, predictions, sample_weight)
-    if KERAS_3:
+      self.compute_metrics(x, y, predictions, sample_weight)
       return self.optimizer.scale_loss(loss)
+
+    # Keras 2 has updated the mean loss. Its `compute_metrics` would join the replicas, which no loop may.
+    self.compiled_metrics.update_state(y, predictions, sample_weight)
     if hasattr(self.optimizer, "get_scaled_loss"):  # With mixed_float16 alone.
       return self.optimizer.get_scaled_loss(loss)
     return loss
