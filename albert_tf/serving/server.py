@@ -9,7 +9,9 @@ from http import server as http_server
 import importlib.resources
 import io
 import ipaddress
+import itertools
 import json
+import math
 import os
 import re
 import socket
@@ -28,7 +30,9 @@ MAX_BODY_BYTES = 32 << 20
 # Rows of a request. Attention scores of 64 rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in xxlarge.
 MAX_BATCH_SIZE = 64
 READ_SECONDS = 30  # Limit for receiving a request, and for sending its answer.
-_PATH = re.compile(r"/v1/models/(?P<name>[^/:]+)(?P<verb>:predict|/metadata)")
+_PATH = re.compile(
+  r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>[0-9]{1,18}))?(?P<verb>:predict|/metadata)"
+)
 _PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 
 
@@ -101,19 +105,43 @@ def _columns(values: Any, inputs: Mapping[str, Any], *, by_row: bool) -> dict[st
 def _array(name: str, value: Any, info: Any) -> np.ndarray:
   """One input's array, with the type and shape of `info`, a TensorInfo."""
   dtype = tf.as_dtype(info.dtype)
+  sizes = _sizes(name, value, info.tensor_shape)
+  row_axes = 1
+  if name == "choices" or len(sizes) == 3:  # [B, C] and [B, C, S]: the model reads each choice as a row.
+    row_axes = 2
+  rows = math.prod(sizes[:row_axes])
+  if rows > MAX_BATCH_SIZE:
+    raise RequestError(f"A request may hold {MAX_BATCH_SIZE} rows. Received: {rows}. Send smaller batches.")
   try:
     array = tf.constant(value, tf.int64 if dtype.is_integer else dtype).numpy()
   except (TypeError, ValueError, OverflowError) as error:
     raise RequestError(f"{name}: {error}") from error
   if dtype.is_integer and np.any(array.astype(dtype.as_numpy_dtype) != array):
     raise RequestError(f"{name} takes {dtype.name} values from {dtype.min} to {dtype.max}.")
-  shape = tf.TensorShape(info.tensor_shape)
-  if not shape.is_compatible_with(np.shape(array)):
-    raise RequestError(f"{name} must have the shape {shape}. Received: {list(np.shape(array))}.")
-  rows = int(np.prod(array.shape[:2])) if name == "choices" or array.ndim == 3 else len(array)
-  if rows > MAX_BATCH_SIZE:
-    raise RequestError(f"A request may hold {MAX_BATCH_SIZE} rows. Received: {rows}. Send smaller batches.")
   return array
+
+
+def _sizes(name: str, value: Any, tensor_shape: Any) -> list[int]:
+  """The sizes of nested lists, which must have a TensorInfo's shape.
+
+  No tensor is made before: TensorFlow ends the process for lists of more than 254 levels.
+  """
+  sizes: list[int] = []
+  entries = [value]  # All entries of one level, in order.
+  for _ in tensor_shape.dim:
+    lengths = {len(entry) for entry in entries if isinstance(entry, list)}
+    if len(lengths) != 1 or not all(isinstance(entry, list) for entry in entries):
+      break
+    sizes.append(lengths.pop())
+    entries = list(itertools.chain.from_iterable(entries))
+  shape = tf.TensorShape(tensor_shape)
+  too_deep = any(isinstance(entry, (list, dict)) for entry in entries)
+  if too_deep or not shape.is_compatible_with(sizes):
+    raise RequestError(
+      f"{name} must have the shape {shape}, in lists of one length. Received: {sizes}, then "
+      f"{'deeper or unequal lists' if too_deep else 'values'}."
+    )
+  return sizes
 
 
 def _jsonable(array: np.ndarray) -> Any:
@@ -197,9 +225,13 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     match = _PATH.fullmatch(path)
     if match is None or (match["verb"] == ":predict") != (method == "POST"):
       raise RequestError(f"Nothing answers {method} {path}.", status=404)
-    servable = self.server.servables.get(urllib_parse.unquote(match["name"]))
-    if servable is None:
-      raise RequestError(f"Servable not found for request: {path}", status=404)
+    name = urllib_parse.unquote(match["name"])
+    servable = self.server.servables.get(name)
+    if match["version"] is None:
+      if servable is None:
+        raise RequestError(f"Servable not found for request: Latest({name})", status=404)
+    elif servable is None or servable.version != int(match["version"]):
+      raise RequestError(f"Servable not found for request: Specific({name}, {match['version']})", status=404)
     if method == "GET":
       return servable.metadata()
     try:

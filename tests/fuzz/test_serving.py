@@ -1,6 +1,7 @@
 """Requests of any shape to the local server, and answers that are parts of their context."""
 
 import contextlib
+import copy
 import http.client
 import json
 from typing import Any
@@ -14,7 +15,7 @@ from support.tiny_run import WORDS
 import tensorflow as tf
 
 pytestmark = pytest.mark.slow
-TOKENS = {
+TOKENS: dict[str, Any] = {
   "signature_name": "tokens",
   "inputs": {key: [[2, 5]] for key in ("input_ids", "input_mask", "segment_ids")},
 }
@@ -22,15 +23,36 @@ ROWS = {
   "words": {"text": "the [MASK] sky"},
   "pairs": {"text": "the sky", "text_pair": "is blue"},
   "answers": {"question": "what is blue?", "context": "the sky is blue and green grass grows"},
+  "choices": {"question": "the _ is", "context": "the sky is blue", "choices": ["sky", "grass"]},
 }
 
 
-@pytest.mark.parametrize("name", ROWS)
-@fuzz(data=st.data())
-def test_request(served: Any, name: str, data: st.DataObject) -> None:
-  row = ROWS[name]
-  bodies = [{"instances": [row, row]}, {"inputs": {key: [value] * 2 for key, value in row.items()}}, TOKENS]
-  body = data.draw(st.sampled_from(bodies).flatmap(damaged_json))
+# Lists of unequal lengths and depths.
+RAGGED = st.recursive(st.sampled_from(["a", 1, None]), lambda inner: st.lists(inner, max_size=4), max_leaves=20)
+
+
+@st.composite
+def large(draw: st.DrawFn) -> Any:
+  """An array of up to three axes, of which one may be long."""
+  array = draw(st.sampled_from(["a", 1]))
+  for size in draw(st.permutations([draw(st.sampled_from([0, 65, 5000])), 1, 2])):
+    array = [array] * size
+  return array
+
+
+@st.composite
+def other_arrays(draw: st.DrawFn, body: dict[str, Any]) -> bytes:
+  """A request with another array in the place of one input's, of any shape and up to 990 levels more."""
+  body = copy.deepcopy(body)
+  columns = body["instances"][0] if "instances" in body else body["inputs"]
+  columns[draw(st.sampled_from(sorted(columns)))] = "@array"
+  levels = draw(st.integers(0, 2) | st.integers(0, 990))
+  array = "[" * levels + json.dumps(draw(RAGGED | large())) + "]" * levels
+  return json.dumps(body).replace('"@array"', array).encode()
+
+
+def check_answer(served: Any, name: str, body: bytes) -> None:
+  """Sends a `predict` request, which must have an answer, or one sentence of what is wrong with it."""
   connection = http.client.HTTPConnection(*served.server_address[:2], timeout=60)
   with contextlib.closing(connection):
     connection.request("POST", f"/v1/models/{name}:predict", body)
@@ -38,6 +60,31 @@ def test_request(served: Any, name: str, data: st.DataObject) -> None:
     answer = json.load(response)
   assert ("error" in answer) == (400 <= response.status < 500), answer
   assert response.status < 500, answer
+
+
+def bodies(name: str) -> st.SearchStrategy[dict[str, Any]]:
+  """Good requests for a model."""
+  row = ROWS[name]
+  columns = {key: [value] * 2 for key, value in row.items()}
+  tokens = copy.deepcopy(TOKENS)
+  if name == "words":
+    tokens |= {"signature_name": "mlm"}
+    tokens["inputs"]["positions"] = [[0, 1]]
+  if name == "choices":
+    tokens["inputs"] = {key: [ids] for key, ids in tokens["inputs"].items()}
+  return st.sampled_from([{"instances": [row, copy.deepcopy(row)]}, {"inputs": columns}, tokens])
+
+
+@pytest.mark.parametrize("name", ROWS)
+@fuzz(data=st.data())
+def test_request(served: Any, name: str, data: st.DataObject) -> None:
+  check_answer(served, name, data.draw(bodies(name).flatmap(damaged_json)))
+
+
+@pytest.mark.parametrize("name", ROWS)
+@fuzz(data=st.data())
+def test_shape(served: Any, name: str, data: st.DataObject) -> None:
+  check_answer(served, name, data.draw(bodies(name).flatmap(other_arrays)))
 
 
 TEXT = st.lists(st.sampled_from([*ODD, *(f"{word} " for word in WORDS)]) | st.characters(), max_size=60)

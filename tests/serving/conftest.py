@@ -132,6 +132,7 @@ def served(exported: Callable[[str], Exported]) -> Iterator[Any]:
     "labels": "labels",
     "answers": "squad_1.1",
     "vectors": "vectors",
+    "choices": "choice",
   }
   server = LocalServer([f"{name}={exported(key).path}" for name, key in keys.items()])
   threading.Thread(target=server.serve_forever, daemon=True).start()

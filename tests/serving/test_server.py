@@ -1,6 +1,7 @@
 """The local server: TensorFlow Serving's REST `predict`, and refused requests."""
 
 import contextlib
+import functools
 import http.client
 import json
 import socket
@@ -50,22 +51,28 @@ def test_rows_and_columns_are_what_the_model_answers(served, exported):
     "segment_ids": [[0, 0, 0]]
   }
   assert predict(served, "pairs", TOKENS | {"inputs": ids})[0] == 200
+  of_version = ask(f"{served.url}/v1/models/pairs/versions/3:predict", {"instances": rows})
+  assert of_version == (200, answer)
 
 
 def test_a_client_learns_what_a_model_takes(served):
   _, metadata = ask(f"{served.url}/v1/models/words/metadata")
   assert "text" in metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]["inputs"]
   assert metadata["model_spec"]["version"] == "3"
+  assert ask(f"{served.url}/v1/models/words/versions/3/metadata")[1] == metadata
 
 
 IDS = ("input_ids", "input_mask", "segment_ids")
 TOKENS = {"signature_name": "tokens"}
+CHOICE = {"context": "a", "question": "b", "choices": ["a", "b"]}
+MANY_POSITIONS = {key: [[1] * 9] for key in IDS} | {"positions": [[1] * 600]}
+NESTED = {levels: functools.reduce(lambda inner, _: [inner], range(levels), "a") for levels in (40, 300)}
 
 
 @pytest.mark.parametrize(
   ("path", "body", "status", "words"),
   [
-    ("nobody:predict", {"instances": ["a"]}, 404, "not found"),
+    ("nobody:predict", {"instances": ["a"]}, 404, "Servable not found for request: Latest(nobody)"),
     ("words:classify", {"examples": []}, 404, "Nothing answers"),
     ("words:predict", b"{", 400, "must be JSON"),
     ("words:predict", [], 400, "`instances` and `inputs`"),
@@ -76,6 +83,13 @@ TOKENS = {"signature_name": "tokens"}
     ("words:predict", {"inputs": {"text": ["a"], "more": ["b"]}}, 400, "must be named text"),
     ("words:predict", {"inputs": {"text": "a"}}, 400, "must have the shape"),
     ("words:predict", {"instances": ["a"] * (MAX_BATCH_SIZE + 1)}, 400, "smaller batches"),
+    ("words:predict", {"inputs": {"text": NESTED[40]}}, 400, "text must have the shape (None,)"),
+    ("words:predict", {"inputs": {"text": NESTED[300]}}, 400, "text must have the shape (None,)"),
+    ("choices:predict", {"instances": [CHOICE, CHOICE | {"choices": ["a"]}]}, 400, "choices must have the shape"),
+    ("words:predict", {"signature_name": "mlm", "inputs": MANY_POSITIONS}, 400, "max_position_embeddings"),
+    ("words/versions/4:predict", {"instances": ["a"]}, 404, "Servable not found for request: Specific(words, 4)"),
+    ("nobody/versions/3:predict", {"instances": ["a"]}, 404, "Specific(nobody, 3)"),
+    ("words/versions/x:predict", {"instances": ["a"]}, 404, "Nothing answers"),
     ("pairs:predict", {"instances": [{"text": "a"}]}, 400, "text, text_pair"),
     ("pairs:predict", TOKENS | {"inputs": {key: [[2**40]] for key in IDS}}, 400, "int32 values"),
     ("pairs:predict", TOKENS | {"inputs": {key: [[1] * 600] for key in IDS}}, 400, "max_position_embeddings"),
