@@ -429,9 +429,24 @@ def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[
 
 
 @contextlib.contextmanager
+def _room_for(path: str) -> Iterator[None]:
+  """Turns every library's error of a full disk or quota into a `StoreError` about the output `path`."""
+  try:
+    yield
+  except UserError:
+    raise
+  except Exception as error:  # TensorFlow and safetensors have errors of their own, with the system's words.
+    for code in (errno.ENOSPC, errno.EDQUOT):
+      if os.strerror(code) in str(error):
+        reason = f"{os.strerror(code).lower()}. Free some space, or choose another disk"
+        raise StoreError(code, reason, path) from error
+    raise
+
+
+@contextlib.contextmanager
 def atomic_writer(path: str, mode: str = "wb") -> Iterator[IO[Any]]:
   """Writes a file that is renamed to `path` when it is complete; on an exception `path` does not change."""
-  with workplace(path) as folder:
+  with _room_for(path), workplace(path) as folder:
     temporary = unfinished(os.path.join(folder, os.path.basename(path)))
     try:
       with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as stream:
@@ -473,7 +488,8 @@ def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
   temporary = tempfile.mkdtemp() if is_remote(path) else unfinished(path)
   makedirs(temporary)
   try:
-    yield temporary
+    with _room_for(os.path.dirname(temporary)):
+      yield temporary
     if is_remote(path):
       try:
         copy_tree(temporary, path, last=last)

@@ -70,6 +70,22 @@ def _local_bundle(prefix: str) -> Iterator[str]:
     yield os.path.join(local, name)
 
 
+def check_finite(tensors: Mapping[str, Any], source: str) -> None:
+  """Raises `UserError` if a weight, or its state in an optimizer, is NaN or infinite.
+
+  Args:
+    tensors: name → array; whole numbers are left out.
+    source: what holds them, for the message.
+  """
+  for name, tensor in tensors.items():
+    array = np.asarray(tensor)
+    if tf.as_dtype(array.dtype).is_floating and not np.isfinite(array).all():
+      raise UserError(
+        f"Weights must be finite. Received: {source}, where {name} holds NaN or infinity. Its training went wrong: "
+        "take an earlier checkpoint, or train again with a lower learning rate."
+      )
+
+
 def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
   """Writes `PREFIX.index` and `PREFIX.data-00000-of-00001`, atomically; no model or session is needed.
 
@@ -81,8 +97,9 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
     variables: name → array, saved with exactly these names and dtypes.
 
   Raises:
-    UserError: the files cannot be written; no partial files remain.
+    UserError: a variable is not finite, or the files cannot be written; no partial files remain.
   """
+  check_finite(variables, prefix)
   names = sorted(variables)
   with files.workplace(prefix) as folder:
     temporary = files.unfinished(os.path.join(folder, os.path.basename(prefix)))

@@ -82,7 +82,7 @@ def read_checkpoint(path: files.Path, *, config_file: str = "") -> Checkpoint:
     The checkpoint, with variables under the original's names; `match` checks that they fit a model.
 
   Raises:
-    UserError: nothing is there, or it is damaged.
+    UserError: nothing is there, it is damaged, or a weight is not finite.
   """
   location = find_checkpoint(path)
   is_huggingface = location.endswith(".safetensors")
@@ -102,9 +102,11 @@ def read_checkpoint(path: files.Path, *, config_file: str = "") -> Checkpoint:
     dropped = [(name, "training state of a run, not a weight") for name in state]
     variables = {name: value for name, value in variables.items() if name not in {*slots, *state}}
   check_encoder(config, variables, source=location)
+  variables = {name: _as_float32(name, value, location) for name, value in variables.items()}
+  bundle.check_finite(variables, location)
   return Checkpoint(
     config=config,
-    variables={name: _as_float32(name, value, location) for name, value in variables.items()},
+    variables=variables,
     slots=slots,
     global_step=step,
     tokenizer=find_tokenizer(folder) if find_vocabulary(folder) else None,

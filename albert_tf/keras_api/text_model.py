@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.checkpoints import ANY_HEAD, Checkpoint, load_weights, read_checkpoint
-from albert_tf.checkpoints.bundle import write_bundle
+from albert_tf.checkpoints.bundle import check_finite, write_bundle
 from albert_tf.compat import device_kind, keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
@@ -250,7 +250,7 @@ class TextModel(ConfigModel):
     It contains configuration, tokenizer, task and weights; LoRA variables are merged into the kernels.
 
     Raises:
-      UserError: the directory is not empty.
+      UserError: the directory is not empty, or a weight is not finite.
     """
     directory = files.text_of(directory)
     files.check_new(directory)
@@ -269,10 +269,15 @@ class TextModel(ConfigModel):
       write_bundle(prefix, merged_values(named_variables(self)))
 
   def merged(self) -> Any:
-    """An equal model without LoRA variables; the model itself if it has none."""
+    """An equal model without LoRA variables, for an export; the model itself if it has none.
+
+    Raises:
+      UserError: a weight is not finite.
+    """
     variables = named_variables(self)
     config = self.get_config()
     values = merged_values(variables)
+    check_finite(values, type(self).__name__)
     if len(values) == len(variables):
       return self
     config.get("encoder_options", config)["lora_rank"] = 0  # `AlbertEncoder` has it at the top level.

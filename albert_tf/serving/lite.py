@@ -88,6 +88,7 @@ def export_lite(model: Any, output: str, *, settings: LiteSettings | None = None
   """
   files.check_new(output)
   settings = settings or LiteSettings()
+  model = model.merged()
   specs = input_specs(model, settings)
   content = to_tflite(model, specs, weights=settings.weights)
   parity = measure_parity(model, load_lite(content), specs)

@@ -2,15 +2,16 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
 import safetensors.numpy
 from support.commands.child_processes import run_command
-from support.goldens import SPM_MODEL
+from support.goldens import SPM_MODEL, write_bundle
 from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 
-from albert_tf.checkpoints import ConvertOptions, convert, read_checkpoint
+from albert_tf.checkpoints import ConvertOptions, convert, huggingface, read_checkpoint
 from albert_tf.errors import UserError
 
 QUERY = "bert/encoder/transformer/group_0/inner_group_0/attention_1/self/query/kernel"
@@ -92,6 +93,22 @@ def test_paths_and_formats(tmp_path):
     ConvertOptions(output_format="onnx")
   write_tf1(tmp_path / "b", CONFIG, random_variables(CONFIG), name="one")
   refuse(write_tf1(tmp_path / "b", CONFIG, random_variables(CONFIG), name="two"), tmp_path, "one, two")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_weights_that_are_not_finite_are_neither_written_nor_read(value, tmp_path):
+  variables = random_variables(CONFIG)
+  variables[QUERY][1, 2] = value
+  with pytest.raises(UserError, match=f"{QUERY} holds NaN or infinity"):
+    write_tf1(tmp_path / "ours", CONFIG, variables)
+  assert os.listdir(tmp_path / "ours") == []
+  shutil.rmtree(tmp_path / "ours")
+  # Files of others, which may hold them.
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+  write_bundle(f"{path}/model.ckpt-best", variables)
+  refuse(path, tmp_path, f"a/model.ckpt-best, where {QUERY} holds", output_format="huggingface")
+  huggingface.write_directory(path, variables, CONFIG)
+  refuse(f"{path}/model.safetensors", tmp_path, f"a/model.safetensors, where {QUERY} holds")
 
 
 def test_output_is_never_overwritten(tmp_path):

@@ -13,7 +13,7 @@ from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 from support.wordpiece import SPECIAL
 import tensorflow as tf
 
-from albert_tf import AlbertEncoder
+from albert_tf import AlbertEncoder, checkpoints
 from albert_tf.checkpoints import ConvertOptions, convert, load_weights, read_checkpoint
 from albert_tf.checkpoints.name_map import HEADS, encoder_entries, head_entries
 from albert_tf.configs.task import TaskSpec
@@ -182,6 +182,14 @@ def test_original_configuration_file(tmp_path):
   keys = set(json.loads((tmp_path / "b" / "albert_config.json").read_text()))
   assert {"net_structure_type", "num_hidden_groups"} <= keys
   assert not {"sharing", "layer_norm_eps"} & keys
+
+
+def test_the_original_configuration_under_python_o():
+  """Python's -O removes each `assert`, and what is done in it."""
+  path = pathlib.Path(checkpoints.__file__).with_name("convert.py")
+  names = {}
+  exec(compile(path.read_text(encoding="utf-8"), str(path), "exec", optimize=1), names)
+  assert "sharing" not in names["original_config_dict"](CONFIG)
 
 
 def test_tokenizer_travels(tmp_path):

@@ -28,7 +28,9 @@ ROWS = {
 
 
 # Lists of unequal lengths and depths.
-RAGGED = st.recursive(st.sampled_from(["a", 1, None]), lambda inner: st.lists(inner, max_size=4), max_leaves=20)
+RAGGED = st.recursive(
+  st.sampled_from(["a", 1, None]), lambda inner: st.lists(inner, max_size=4), max_leaves=20
+)
 
 
 @st.composite

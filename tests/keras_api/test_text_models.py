@@ -20,11 +20,12 @@ from albert_tf.compat import KERAS_3
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.keras_api.exports import export_saved_model
+from albert_tf.keras_api.exports import export_saved_model, open_model
 from albert_tf.keras_api.pretrained import AlbertMaskedLM
 from albert_tf.keras_api.sentence_vectors import AlbertSentenceEncoder
 from albert_tf.keras_api.tasks import AlbertMultipleChoice, AlbertQuestionAnswering, AlbertTagger
 from albert_tf.modeling import named_variables
+from albert_tf.serving.lite import export_lite
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
 ROOT = pathlib.Path(__file__).parents[2]
@@ -369,6 +370,25 @@ def test_what_keras_would_write_wrongly_names_the_remedy(run, tmp_path):
     with pytest.raises(UserError, match=remedy):
       call()
   assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_are_not_finite_are_not_saved(run, tmp_path):
+  model = AlbertMaskedLM.from_pretrained(str(run))
+  name, variable = list(named_variables(model).items())[3]
+  variable.assign(tf.fill(variable.shape, float("nan")))
+  path = str(tmp_path / "out")
+  for call in (
+    lambda: model.save_pretrained(path),
+    lambda: model.export(path),
+    lambda: export_lite(model, path),
+  ):
+    with pytest.raises(UserError, match=f"{name} holds NaN or infinity"):
+      call()
+  assert not list(tmp_path.iterdir())
+  # The commands' models are of files that someone has written.
+  tiny_run.write_run(tmp_path / "of_others", model, model.preprocessor.tokenizer)
+  with pytest.raises(UserError, match=f"of_others.*{name} holds NaN or infinity"):
+    open_model("fill_mask", str(tmp_path / "of_others"))
 
 
 def test_names_of_classes_are_labels_and_lists_are_weights(run):

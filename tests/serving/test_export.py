@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from reference import tokenization as reference
+import safetensors
 from support.goldens import SPM_MODEL, TINY, golden
 from support.tiny_run import as_bytes
 import tensorflow as tf
@@ -55,6 +56,39 @@ def test_of_two_exports_of_a_version_one_is_refused(tmp_path):
   with pytest.raises(UserError, match="which another process has written meanwhile"):
     export_late()
   assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["1", "1/first"]
+
+
+def fail_as_safetensors(path: str) -> None:
+  """It replaces a link, so that /dev/full does not reach it."""
+  raise safetensors.SafetensorError(
+    "Error while serializing: I/O error: No space left on device (os error 28)"
+  )
+
+
+@pytest.mark.parametrize(
+  "write",
+  [
+    lambda path: tf.io.write_file(path, "text"),
+    fail_as_safetensors,
+    lambda path: pathlib.Path(path).write_text("text"),
+  ],
+  ids=["tensorflow", "safetensors", "python"],
+)
+def test_a_full_disk_is_named_whichever_library_meets_it(write, tmp_path, monkeypatch):
+  def export():
+    with files.atomic_directory(str(tmp_path / "out/1")) as folder:
+      os.symlink("/dev/full", f"{folder}/file")  # Each write fails as on a full disk.
+      write(f"{folder}/file")
+
+  with pytest.raises(UserError, match=f"{tmp_path}/out: no space left"):
+    export()
+  assert list(tmp_path.rglob("*")) == [tmp_path / "out"]
+  monkeypatch.setattr(
+    files, "unfinished", lambda path: os.symlink("/dev/full", f"{path}.tmp") or f"{path}.tmp"
+  )
+  with pytest.raises(UserError, match=f"{tmp_path}/file.json: no space left"):
+    files.write_json(f"{tmp_path}/file.json", {})
+  assert list(tmp_path.rglob("*")) == [tmp_path / "out"]
 
 
 def test_encoder_equals_the_model_in_a_session(
