@@ -430,12 +430,13 @@ def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[
 
 @contextlib.contextmanager
 def _room_for(path: str) -> Iterator[None]:
-  """Turns every library's error of a full disk or quota into a `StoreError` about the output `path`."""
+  """Turns any library's error of a full disk or quota into a `StoreError` about the output `path`."""
   try:
     yield
   except UserError:
     raise
-  except Exception as error:  # TensorFlow and safetensors have errors of their own, with the system's words.
+  except Exception as error:
+    # TensorFlow and safetensors have errors of their own, with the system's words.
     for code in (errno.ENOSPC, errno.EDQUOT):
       if os.strerror(code) in str(error):
         reason = f"{os.strerror(code).lower()}. Free some space, or choose another disk"

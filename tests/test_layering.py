@@ -208,6 +208,18 @@ def test_stack_differences_live_in_compat() -> None:
   assert found == []
 
 
+def test_nothing_is_done_in_an_assert() -> None:
+  """`python -O` leaves each `assert` out, with all calls in it."""
+  working = []
+  for path in source_files("albert_tf", "tfrecords_tools", "tpu_scripts"):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for statement in (node for node in ast.walk(tree) if isinstance(node, ast.Assert)):
+      calls = [node for node in ast.walk(statement.test) if isinstance(node, ast.Call)]
+      if any(ast.unparse(call.func) != "isinstance" for call in calls):
+        working.append(f"{path.relative_to(ROOT)}:{statement.lineno}")
+  assert working == []
+
+
 def test_every_public_name_is_loaded_when_it_is_used():
   assert set(albert_tf.__all__) <= set(dir(albert_tf))
   assert all(getattr(albert_tf, name).__name__ == name for name in albert_tf.__all__)

@@ -81,8 +81,8 @@ def check_finite(tensors: Mapping[str, Any], source: str) -> None:
     array = np.asarray(tensor)
     if tf.as_dtype(array.dtype).is_floating and not np.isfinite(array).all():
       raise UserError(
-        f"Weights must be finite. Received: {source}, where {name} holds NaN or infinity. Its training went wrong: "
-        "take an earlier checkpoint, or train again with a lower learning rate."
+        f"Weights must be finite. Received: {source}, where {name} holds NaN or infinity. "
+        "Take an earlier checkpoint, or train again with a lower learning rate."
       )
 
 

@@ -231,8 +231,8 @@ class TextModel(ConfigModel):
       raise UserError(f"`export` writes a SavedModel. Received: format={format!r}. {remedy}.")
     if input_signature is not None:
       raise UserError(
-        "The signatures of an export take texts and ids, by the kind of model. Received: an input_signature. Leave it "
-        "out; for one of your own use tf.saved_model.save."
+        "The kind of model decides the signatures of an export. Received: an input_signature. "
+        "Leave it out; for one of your own use tf.saved_model.save."
       )
     names = [field.name for field in dataclasses.fields(ExportSettings)]
     unknown = sorted(set(settings) - set(names))

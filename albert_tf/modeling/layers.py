@@ -281,16 +281,17 @@ class ConfigModel(_Composite, ModelBase):
     self.preprocessor = preprocessor
 
   def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-    """`keras.Model.save`, without Keras' older HDF5 format, which cannot hold a model of an own class."""
+    """`keras.Model.save`, without Keras' older HDF5 format, which cannot be loaded again."""
     if str(filepath).endswith((".h5", ".hdf5")):
       raise UserError(f"A model is saved as a .keras file. Received: {filepath}. Give it the ending .keras.")
     super().save(filepath, *args, **kwargs)
 
   def quantize(self, *args: Any, **kwargs: Any) -> None:
-    """Refused: Keras would only warn for each layer and change nothing, as it quantizes its own layers alone."""
+    """Refused: Keras would only warn for each of these layers, and change nothing."""
     raise UserError(
-      f"Keras quantizes only its own layers. Received: quantize() of {type(self).__name__}. For int8 weights call "
-      "save_pretrained, and give its folder to tpu_scripts/export_lite.py --init_checkpoint with --weights=int8."
+      f"Keras quantizes only its own layers. Received: quantize() of {type(self).__name__}. "
+      "For int8 weights call save_pretrained, and give its folder to "
+      "tpu_scripts/export_lite.py --init_checkpoint with --weights=int8."
     )
 
   def get_config(self) -> dict[str, Any]:

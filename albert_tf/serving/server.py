@@ -107,7 +107,8 @@ def _array(name: str, value: Any, info: Any) -> np.ndarray:
   dtype = tf.as_dtype(info.dtype)
   sizes = _sizes(name, value, info.tensor_shape)
   row_axes = 1
-  if name == "choices" or len(sizes) == 3:  # [B, C] and [B, C, S]: the model reads each choice as a row.
+  # The model reads each choice of [B, C] or [B, C, S] as a row.
+  if name == "choices" or len(sizes) == 3:
     row_axes = 2
   rows = math.prod(sizes[:row_axes])
   if rows > MAX_BATCH_SIZE:
@@ -135,11 +136,12 @@ def _sizes(name: str, value: Any, tensor_shape: Any) -> list[int]:
     sizes.append(lengths.pop())
     entries = list(itertools.chain.from_iterable(entries))
   shape = tf.TensorShape(tensor_shape)
-  too_deep = any(isinstance(entry, (list, dict)) for entry in entries)
-  if too_deep or not shape.is_compatible_with(sizes):
+  rest = "values"
+  if any(isinstance(entry, (list, dict)) for entry in entries):
+    rest = "deeper or unequal lists"
+  if rest != "values" or not shape.is_compatible_with(sizes):
     raise RequestError(
-      f"{name} must have the shape {shape}, in lists of one length. Received: {sizes}, then "
-      f"{'deeper or unequal lists' if too_deep else 'values'}."
+      f"{name} must have the shape {shape}, in lists of one length. Received: {sizes}, then {rest}."
     )
   return sizes
 
@@ -225,13 +227,15 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     match = _PATH.fullmatch(path)
     if match is None or (match["verb"] == ":predict") != (method == "POST"):
       raise RequestError(f"Nothing answers {method} {path}.", status=404)
+    # TensorFlow Serving's words for what it does not serve.
     name = urllib_parse.unquote(match["name"])
+    version = match["version"]
+    request = f"Latest({name})"
+    if version:
+      request = f"Specific({name}, {version})"
     servable = self.server.servables.get(name)
-    if match["version"] is None:
-      if servable is None:
-        raise RequestError(f"Servable not found for request: Latest({name})", status=404)
-    elif servable is None or servable.version != int(match["version"]):
-      raise RequestError(f"Servable not found for request: Specific({name}, {match['version']})", status=404)
+    if servable is None or (version and int(version) != servable.version):
+      raise RequestError(f"Servable not found for request: {request}", status=404)
     if method == "GET":
       return servable.metadata()
     try:

@@ -147,7 +147,7 @@ class ServingModule(tf.Module):
   def checked(self, *ids: tf.Tensor, **more: tf.Tensor) -> Tensors:
     """The inputs by name, after a check of their length."""
     inputs = {**dict(zip(TOKEN_KEYS, ids, strict=True)), **more}
-    # Of `positions` too: a logit for each word of the vocabulary at thousands of positions takes all memory.
+    # Of `positions` too: logits of the whole vocabulary at many thousands of them take all memory.
     length = tf.reduce_max([tf.shape(tensor)[-1] for tensor in inputs.values()])
     limit = self._parts.limit
     message = f"A sequence must not be longer than max_position_embeddings={limit}."
