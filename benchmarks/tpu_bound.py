@@ -28,9 +28,9 @@ from tpu.program_text import estimated_cycles
 from albert_tf.cli import commands
 from albert_tf.configs import AlbertConfig, ModelChoice
 from albert_tf.errors import UserError
-from albert_tf.planning import plan
+from albert_tf.planning import estimate, plan
 from albert_tf.planning.chips import GIB, Topology, parse_topology
-from albert_tf.planning.estimate import StepShape, estimate_step
+from albert_tf.planning.estimate import StepShape
 from albert_tf.planning.lowering import lower_train_step
 from albert_tf.planning.tpu_compiler import compile_hlo
 
@@ -127,10 +127,11 @@ def benchmark() -> dict[str, Any]:
       continue
     shape = planned(model.config(), topology)
     figures, instructions = measure(topology, lower_train_step(model.config(), shape))
-    formula = estimate_step(model.config(), shape, topology.chip)
+    cycles = estimate.cycles(model.config(), shape, topology.chip)
+    required_bytes = estimate.memory(model.config(), shape, topology.chip)
     figures |= {
-      "formula_million_cycles": round(formula.cycles / 1e6, 3),
-      "formula_gib": round(formula.required_bytes / GIB, 3),
+      "formula_million_cycles": round(cycles / 1e6, 3),
+      "formula_gib": round(required_bytes / GIB, 3),
     }
     found[topology.name] = {**shape.to_dict(), **figures}, instructions
   if _CSV.value:

@@ -124,7 +124,7 @@ def read_settings(command: Command, distribution: DistributionConfig) -> Pretrai
 def _machine(settings: PretrainingSettings) -> "Machine":
   """What the reports of speed need: the model's FLOPs, and the devices' peak where it is known."""
   from albert_tf.planning.chips import accelerator_peak_flops
-  from albert_tf.planning.flops import TRAINING, forward_flops_per_example
+  from albert_tf.planning.flops import STEP_PER_FORWARD, forward_flops_per_example
   from albert_tf.pretraining.reporter import Machine
 
   # Each update runs one of the depths, so an example costs their mean.
@@ -143,7 +143,7 @@ def _machine(settings: PretrainingSettings) -> "Machine":
   accelerator = os.environ.get("TPU_ACCELERATOR_TYPE")
   if accelerator and settings.distribution.tpu:
     peak_flops = accelerator_peak_flops(accelerator)
-  return Machine(model_flops_per_example=TRAINING * forward_flops, peak_flops=peak_flops)
+  return Machine(model_flops_per_example=STEP_PER_FORWARD * forward_flops, peak_flops=peak_flops)
 
 
 def main() -> int:

@@ -1,4 +1,7 @@
-"""Record files → batches for pretraining, from any position, for any host."""
+"""Record files to batches: pretraining's datasets, from any position and for any host.
+
+`pretraining/inputs.py` reads training records with them, `pretraining/evaluation.py` held-out records.
+"""
 
 from collections.abc import Callable, Iterator
 import contextlib
@@ -17,10 +20,7 @@ from albert_tf.pipelines.record_index import ExtentReader, RecordIndex
 EXAMPLE_WEIGHTS = "example_weights"
 
 _EVALUATION_RECORDS = 1024  # Records read together.
-_PARALLEL = min(16, os.cpu_count() or 1)  # Batches parsed in parallel.
-
-# The functions of this file need no AutoGraph, which takes seconds.
-_as_it_is = tf.autograph.experimental.do_not_convert
+_PARALLEL_BATCHES = min(16, os.cpu_count() or 1)  # Batches parsed in parallel.
 
 Batch = dict[str, tf.Tensor]
 ParseFunction = Callable[[tf.Tensor], Batch]
@@ -39,45 +39,7 @@ class HostShard:
     return self.num_replicas // self.num_hosts
 
 
-def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
-  """Turns off TensorFlow's tuning of the parallelism of reading.
-
-  A dropped iterator waits up to a minute for the tuning thread. Without tuning, every `num_parallel_calls` and
-  `prefetch` must be a number.
-  """
-  options = tf.data.Options()
-  options.autotune.enabled = False
-  return dataset.with_options(options)
-
-
-@contextlib.contextmanager
-def iterators_without_autotune() -> Iterator[None]:
-  """Makes a strategy's iterators without tuning, too.
-
-  They read through another dataset for each replica, which ignores the options of the first.
-  """
-  private = "_create_device_dataset"  # TensorFlow 2.15 to 2.21 have it.
-  made: Any = getattr(multi_device_iterator_ops, private, None)
-  if made is None:
-    yield
-    return
-  setattr(multi_device_iterator_ops, private, lambda *args, **named: without_autotune(made(*args, **named)))
-  try:
-    yield
-  finally:
-    setattr(multi_device_iterator_ops, private, made)
-
-
-def _rows_per_replica(batch_size: int, shard: HostShard, *, flag: str) -> int:
-  rows, rest = divmod(batch_size, shard.num_replicas)
-  if rest:
-    raise UserError(
-      f"{flag} must be divisible by the number of replicas. Received: {flag}={batch_size}, "
-      f"{shard.num_replicas} replicas. Use {max(1, rows) * shard.num_replicas}."
-    )
-  return rows
-
-
+@tf.autograph.experimental.do_not_convert  # The functions below need no AutoGraph: it takes seconds.
 def training_batches(
   index: RecordIndex,
   parse: ParseFunction,
@@ -90,15 +52,16 @@ def training_batches(
 ) -> tf.data.Dataset:
   """Endless per-replica training batches from example `start_position` of the stream on.
 
-  The example at a position depends only on the index and the seed. So a restart costs a seek, and every global batch
-  has the same examples for any number of hosts, replicas and micro-batches.
+  The example at a position depends only on the index and the seed. So a restart costs a seek, and
+  every global batch has the same examples for any number of hosts, replicas and micro-batches.
 
   Args:
     parse: serialized `[B]` → features; see `records.parse`.
     seed: keys the order.
     global_batch_size: examples of one step on all replicas.
     start_position: examples consumed by earlier steps.
-    mask: (batch, epoch [B], number of the record [B]) → the batch with other masks; None for the stored ones.
+    mask: (batch, epoch [B], number of the record [B]) → the batch with other masks; None for the
+      stored ones.
 
   Returns:
     Batches of `global_batch_size / num_replicas` examples, `replicas_per_host` a step.
@@ -107,44 +70,56 @@ def training_batches(
     UserError: the batch is not divisible by the replicas, or the hosts cannot share the reading.
   """
   rows = _rows_per_replica(global_batch_size, shard, flag="train_batch_size")
-  order = DataOrder(num_records=index.num_records, seed=seed, num_hosts=shard.num_hosts, host=shard.host)
+  order = DataOrder(
+    num_records=index.num_records, seed=seed, num_hosts=shard.num_hosts, host=shard.host
+  )
   first_window, skipped = order.locate(start_position)
   reader = ExtentReader(index)
 
-  @_as_it_is
-  def read_window(window: tf.Tensor) -> Batch:
+  def read_window(window_index: tf.Tensor) -> Batch:
+    window = order.window(window_index)
     extents = order.extents(window)
     places = order.arrangement(window, extents)
-    places = places[tf.where(tf.equal(window, first_window), skipped, 0) :]
+    places = places[tf.where(tf.equal(window_index, first_window), skipped, 0) :]
     serialized = tf.gather(reader.read_all(extents), places)
     if mask is None:
       return {"serialized": serialized}
+    # Epoch and number of its record key the masks of an example.
     numbers = tf.ragged.range(extents.starts, extents.starts + extents.counts).flat_values
-    epoch = tf.fill(tf.shape(places), window // order.windows_per_epoch)
-    return {"serialized": serialized, "record": tf.gather(numbers, places), "epoch": epoch}
+    return {
+      "serialized": serialized,
+      "record": tf.gather(numbers, places),
+      "epoch": tf.fill(tf.shape(places), window.epoch),
+    }
 
-  @_as_it_is
-  def finish(rows: Batch) -> Batch:
-    batch = parse(rows["serialized"])
-    return batch if mask is None else mask(batch, rows["epoch"], rows["record"])
+  def finish(examples: Batch) -> Batch:
+    batch = parse(examples["serialized"])
+    if mask is None:
+      return batch
+    return mask(batch, examples["epoch"], examples["record"])
 
   dataset = tf.data.Dataset.range(first_window, tf.int64.max)
   # The next window is read while one is used: memory holds two.
   dataset = dataset.map(read_window).prefetch(1)
   # A host may have no examples in the last window of an epoch.
-  dataset = dataset.filter(_as_it_is(lambda rows: tf.size(rows["serialized"]) > 0))
-  sharers = shard.num_hosts // order.parts  # Hosts that read the same examples.
-  if sharers > 1:
-    of_host = rows * shard.replicas_per_host
-    first = shard.host // order.parts * of_host
-    dataset = dataset.rebatch(of_host * sharers, drop_remainder=True).map(
-      _as_it_is(lambda of_all: {name: values[first : first + of_host] for name, values in of_all.items()})
+  dataset = dataset.filter(lambda examples: tf.size(examples["serialized"]) > 0)
+
+  # More hosts than lanes: this host takes its own rows of the examples that several hosts read.
+  hosts_per_share = shard.num_hosts // order.num_shares
+  if hosts_per_share > 1:
+    rows_per_host = rows * shard.replicas_per_host
+    start = shard.host // order.num_shares * rows_per_host
+    dataset = dataset.rebatch(rows_per_host * hosts_per_share, drop_remainder=True)
+    dataset = dataset.map(
+      lambda examples: tf.nest.map_structure(lambda x: x[start : start + rows_per_host], examples)
     )
-  dataset = dataset.rebatch(rows, drop_remainder=True)  # Cuts and joins whole tensors.
-  dataset = dataset.map(finish, num_parallel_calls=_PARALLEL, deterministic=True)
-  return without_autotune(dataset.prefetch(2 * shard.replicas_per_host))
+
+  # Tensors are cut and joined; examples are not handled one by one.
+  dataset = dataset.rebatch(rows, drop_remainder=True)
+  return _finished(dataset, finish, shard)
 
 
+@tf.autograph.experimental.do_not_convert
 def evaluation_batches(
   index: RecordIndex,
   parse: ParseFunction,
@@ -153,31 +128,91 @@ def evaluation_batches(
   max_steps: int | None = None,
   shard: HostShard = HostShard(),
 ) -> tf.data.Dataset:
-  """Every held-out record once, in file order, as per-replica batches of one size, at most `max_steps` of them.
+  """Every held-out record once, in file order, as per-replica batches of one size.
 
   Each host reads its own range of the records, and pads with copies that have `example_weights` 0.
+
+  Args:
+    max_steps: at most this many global batches; None for all.
+
+  Example: 40 records, a batch of 18 on 3 hosts: 3 batches of 6 examples on each host. Host 1 reads
+  records 13 to 25, and then 5 copies of record 25.
   """
   rows = _rows_per_replica(global_batch_size, shard, flag="eval_batch_size")
-  steps = min(-(-index.num_records // global_batch_size), max_steps or index.num_records)
-  total = min(index.num_records, steps * global_batch_size)
-  first, end = (total * host // shard.num_hosts for host in (shard.host, shard.host + 1))
-  count = steps * rows * shard.replicas_per_host
+  num_steps = -(-index.num_records // global_batch_size)
+  if max_steps:
+    num_steps = min(num_steps, max_steps)
+  num_records = min(index.num_records, num_steps * global_batch_size)
+  first = num_records * shard.host // shard.num_hosts
+  end = num_records * (shard.host + 1) // shard.num_hosts
+  num_examples = num_steps * rows * shard.replicas_per_host  # With the copies.
   reader = ExtentReader(index)
 
-  @_as_it_is
   def read(start: tf.Tensor) -> Batch:
-    row = tf.range(tf.minimum(count - start, _EVALUATION_RECORDS))
-    real = tf.clip_by_value(end - first - start, 0, tf.size(row, tf.int64))
-    some = tf.maximum(real, 1)
-    records = reader.read(tf.minimum(first + start, index.num_records - 1), some)
-    weights = tf.cast(row < real, tf.float32)
-    return {"records": tf.gather(records, tf.minimum(row, some - 1)), EXAMPLE_WEIGHTS: weights}
+    row = tf.range(tf.minimum(num_examples - start, _EVALUATION_RECORDS))
+    num_real = tf.clip_by_value(end - first - start, 0, tf.size(row, tf.int64))
+    # Where only copies are left, one record is read to copy it.
+    num_read = tf.maximum(num_real, 1)
+    records = reader.read(tf.minimum(first + start, index.num_records - 1), num_read)
+    return {
+      "serialized": tf.gather(records, tf.minimum(row, num_read - 1)),
+      EXAMPLE_WEIGHTS: tf.cast(row < num_real, tf.float32),
+    }
 
-  @_as_it_is
-  def finish(part: Batch) -> Batch:
-    return {**parse(part["records"]), EXAMPLE_WEIGHTS: part[EXAMPLE_WEIGHTS]}
+  def finish(examples: Batch) -> Batch:
+    return parse(examples["serialized"]) | {EXAMPLE_WEIGHTS: examples[EXAMPLE_WEIGHTS]}
 
-  dataset = tf.data.Dataset.range(0, count, _EVALUATION_RECORDS)
-  dataset = dataset.map(read, num_parallel_calls=2, deterministic=True).rebatch(rows, drop_remainder=True)
-  dataset = dataset.map(finish, num_parallel_calls=_PARALLEL, deterministic=True)
+  dataset = tf.data.Dataset.range(0, num_examples, _EVALUATION_RECORDS)
+  dataset = dataset.map(read, num_parallel_calls=2, deterministic=True)
+  return _finished(dataset.rebatch(rows, drop_remainder=True), finish, shard)
+
+
+def _rows_per_replica(batch_size: int, shard: HostShard, *, flag: str) -> int:
+  rows, remainder = divmod(batch_size, shard.num_replicas)
+  if remainder:
+    raise UserError(
+      f"{flag} must be divisible by the number of replicas. Received: {flag}={batch_size}, "
+      f"{shard.num_replicas} replicas. Use {max(1, rows) * shard.num_replicas}."
+    )
+  return rows
+
+
+def _finished(
+  dataset: tf.data.Dataset, finish: Callable[[Batch], Batch], shard: HostShard
+) -> tf.data.Dataset:
+  """Parses batches in parallel, and keeps two for each replica ready."""
+  dataset = dataset.map(finish, num_parallel_calls=_PARALLEL_BATCHES, deterministic=True)
   return without_autotune(dataset.prefetch(2 * shard.replicas_per_host))
+
+
+def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
+  """Turns off TensorFlow's tuning of the parallelism of reading.
+
+  A dropped iterator waits up to a minute for the tuning thread. Without tuning, every
+  `num_parallel_calls` and `prefetch` must be a number.
+  """
+  options = tf.data.Options()
+  options.autotune.enabled = False
+  return dataset.with_options(options)
+
+
+@contextlib.contextmanager
+def iterators_without_autotune() -> Iterator[None]:
+  """Makes a strategy's iterators without tuning, too.
+
+  They read through another dataset for each replica, which ignores the options of the first.
+  """
+  private_name = "_create_device_dataset"  # TensorFlow 2.15 to 2.21 have it.
+  create: Any = getattr(multi_device_iterator_ops, private_name, None)
+  if create is None:
+    yield
+    return
+
+  def create_without_autotune(*args: Any, **kwargs: Any) -> tf.data.Dataset:
+    return without_autotune(create(*args, **kwargs))
+
+  setattr(multi_device_iterator_ops, private_name, create_without_autotune)
+  try:
+    yield
+  finally:
+    setattr(multi_device_iterator_ops, private_name, create)

@@ -1,8 +1,9 @@
 """Fresh masks for stored records: undo the stored masks, draw n-grams again (paper section 4.1).
 
-The answers of a pre-masked record give back its text. So one copy of a corpus gets other masks in every epoch, a
-function of (seed, epoch, number of the record). The order of the two segments is drawn again, too: with a fixed
-order, a model would memorize which records are swapped.
+The answers of a masked record give back its text. So one copy of a corpus gets other masks in
+every epoch, a function of (seed, epoch, number of the record). The order of the two segments is
+drawn again, too: with a fixed order, a model would memorize which records are swapped.
+`pretraining/inputs.py` passes `FreshMasks` to `batches.training_batches`.
 """
 
 from typing import NamedTuple
@@ -16,6 +17,16 @@ from albert_tf.records.ngrams import KEEP_SHARE, MASK_SHARE
 from albert_tf.tokenization import Tokenizer
 
 Batch = dict[str, tf.Tensor]
+
+# Every record has independent streams of random numbers.
+_NGRAM_STREAM = 0
+_REPLACEMENT_STREAM = 1
+_ORDER_STREAM = 2
+
+# Words are drawn beyond the budget, because some n-grams touch earlier ones.
+_SPARE_WORDS = 16
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd.
 
 
 class Words(NamedTuple):
@@ -32,16 +43,6 @@ class Words(NamedTuple):
   lengths: tf.Tensor
 
 
-def unmasked(batch: Batch) -> tf.Tensor:
-  """int32 [B, S]: the ids of a batch without its stored masks."""
-  ids, positions = batch[names.INPUT_IDS], batch[names.MASKED_LM_POSITIONS]
-  answers = tf.where(
-    batch[names.MASKED_LM_WEIGHTS] > 0, batch[names.MASKED_LM_IDS], tf.gather(ids, positions, batch_dims=1)
-  )
-  rows = tf.broadcast_to(tf.range(tf.shape(ids)[0])[:, tf.newaxis], tf.shape(positions))
-  return tf.tensor_scatter_nd_update(ids, tf.stack([rows, positions], axis=-1), answers)
-
-
 class FreshMasks:
   """Draws fresh masks, in TensorFlow operations on whole batches.
 
@@ -54,12 +55,18 @@ class FreshMasks:
   def __init__(self, masking: MaskingConfig, tokenizer: Tokenizer, *, seed: int):
     self._masking = masking
     self._seed = seed
-    self._cls_id, self._sep_id, self._mask_id = tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
-    special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
-    # Inputs of the function, not constants in its graph.
+    self._cls_id = tokenizer.cls_id
+    self._sep_id = tokenizer.sep_id
+    self._mask_id = tokenizer.mask_id
+    special_ids = (
+      tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id,
+    )  # fmt: skip
+    ordinary_ids = np.setdiff1d(np.arange(tokenizer.vocab_size), special_ids)
+    # Tensors are inputs of the function; arrays would be constants in its graph.
     self._word_starts = tf.constant(tokenizer.word_starts(masking.whole_word))
-    self._random_ids = tf.constant(np.setdiff1d(np.arange(tokenizer.vocab_size), special), tf.int32)
-    self._cumulative = np.cumsum(masking.ngram_probabilities)[:-1]
+    self._random_ids = tf.constant(ordinary_ids, tf.int32)
+    # p(n) = 6/11, 3/11, 2/11 → 0.55, 0.82: an n-gram has one word more for each that a draw passes.
+    self._ngram_limits = np.cumsum(masking.ngram_probabilities)[:-1].astype(np.float32)
 
   def __call__(self, batch: Batch, epochs: tf.Tensor, records: tf.Tensor) -> Batch:
     """The batch with fresh masks and, with `redraw_order`, a fresh order of the segments.
@@ -72,198 +79,256 @@ class FreshMasks:
       The batch, `masked_lm_*` now [B, P].
     """
     masking = self._masking
-    batch = {**batch, names.INPUT_IDS: unmasked(batch)}
+
+    def keys(stream: int) -> tf.Tensor:
+      return _row_keys(self._seed, epochs, records, stream)
+
+    # The text, and its order.
+    batch = batch | {names.INPUT_IDS: unmasked(batch)}
     if masking.redraw_order:
-      batch = with_order(batch, _row_keys(self._seed, epochs, records, _ORDER_STREAM) >= np.uint64(2**63))
+      batch = with_order(batch, keys(_ORDER_STREAM) >= np.uint64(2**63))
     ids = batch[names.INPUT_IDS]  # [B, S]
     length = tf.shape(ids)[1]
-    draws = [_draws(_row_keys(self._seed, epochs, records, stream), length) for stream in _MASK_STREAMS]
-    tokens = tf.reduce_sum(batch[names.INPUT_MASK], axis=1)  # [B]
-    budget = tf.cast(tf.round(tf.cast(tokens, tf.float64) * masking.masked_lm_prob), tf.int32)
-    budget = tf.minimum(tf.maximum(budget, 1), masking.max_predictions_per_seq)
-    words = self.words_of(ids, batch[names.INPUT_MASK], *draws[0])
+
+    # How many tokens to mask; 15 % of 512 are 77.
+    num_tokens = tf.reduce_sum(batch[names.INPUT_MASK], axis=1)  # [B]
+    share = tf.cast(num_tokens, tf.float64) * masking.masked_lm_prob
+    budget = tf.maximum(tf.cast(tf.round(share), tf.int32), 1)
+    budget = tf.minimum(budget, masking.max_predictions_per_seq)
+
+    # Which tokens, and what stands in their place.
+    words = self.words_of(ids, batch[names.INPUT_MASK], *_draws(keys(_NGRAM_STREAM), length))
     masked = chosen_positions(words, budget, length)  # [B, S]
-    return {**batch, **self._replaced(ids, masked, *draws[1])}
+    return batch | self._replaced(ids, masked, *_draws(keys(_REPLACEMENT_STREAM), length))
 
-  def words_of(self, ids: tf.Tensor, mask: tf.Tensor, ranks: tf.Tensor, ngram_draws: tf.Tensor) -> Words:
-    """The first words of a random order: more than the budget can use, unless almost all of them overlap."""
-    masking, length = self._masking, tf.shape(ids)[1]
-    separator = (ids == self._cls_id) | (ids == self._sep_id) | (mask == 0)
-    # The first token of a segment.
-    behind = tf.concat([tf.ones_like(separator[:, :1]), separator[:, :-1]], axis=1)
-    begins_word = ~separator & (behind | tf.gather(self._word_starts, ids))
-    place = tf.range(length)[tf.newaxis]
-    # One more at the end, for a text that fills its row without a final [SEP].
-    bounds, stops = (
-      tf.pad(
-        tf.sort(tf.where(ends, place, length), axis=1), [[0, 0], [0, 1]], constant_values=length
-      )  # [B, S + 1]
-      for ends in (begins_word | separator, separator)
-    )
-    priority = tf.where(begins_word, ranks, -1)
-    count = tf.minimum(masking.max_predictions_per_seq + 16, length)
-    value, begins = tf.math.top_k(priority, count)  # [B, K]
-    rank = tf.searchsorted(bounds, begins, side="right")  # Of the next bound.
-    ngrams = tf.range(len(masking.ngram_probabilities))
-    ends = tf.gather(bounds, tf.minimum(rank[..., tf.newaxis] + ngrams, length), batch_dims=1)
-    stop = tf.gather(stops, tf.searchsorted(stops, begins, side="right"), batch_dims=1)
-    uniform = tf.gather(tf.cast(ngram_draws, tf.float32) / 2.0**31, begins, batch_dims=1)
-    lengths = 1 + tf.reduce_sum(
-      tf.cast(uniform[..., tf.newaxis] >= self._cumulative.astype(np.float32), tf.int32), axis=-1
-    )
-    exists = value >= 0
+  def words_of(
+    self, ids: tf.Tensor, mask: tf.Tensor, ranks: tf.Tensor, ngram_draws: tf.Tensor
+  ) -> Words:
+    """The first words of a random order: enough for the budget, unless almost all overlap.
+
+    Args:
+      ids, mask: int32 [B, S].
+      ranks: int32 [B, S], the order of the words by their first tokens, the highest first.
+      ngram_draws: int32 [B, S], draw the length of the n-gram that begins at a token.
+    """
+    masking = self._masking
+    length = tf.shape(ids)[1]
+    is_separator = (ids == self._cls_id) | (ids == self._sep_id) | (mask == 0)
+    # The first token of a segment begins a word, whatever it is.
+    follows = tf.pad(is_separator[:, :-1], [[0, 0], [1, 0]], constant_values=True)
+    begins_word = ~is_separator & (follows | tf.gather(self._word_starts, ids))
+
+    num_words = tf.minimum(masking.max_predictions_per_seq + _SPARE_WORDS, length)
+    rank, begins = tf.math.top_k(tf.where(begins_word, ranks, -1), num_words)  # [B, K]
+    exists = rank >= 0
+
+    # An n-gram ends where the n-th next word begins, at most where its segment ends.
+    word_ends = _positions(begins_word | is_separator)
+    first_end = tf.searchsorted(word_ends, begins, side="right")[..., tf.newaxis]
+    ngram_ends = first_end + tf.range(len(masking.ngram_probabilities))  # [B, K, N]
+    ends = tf.gather(word_ends, tf.minimum(ngram_ends, length), batch_dims=1)
+    segment_ends = _positions(is_separator)
+    segment_end = tf.searchsorted(segment_ends, begins, side="right")
+    segment_end = tf.gather(segment_ends, segment_end, batch_dims=1)[..., tf.newaxis]
+
+    draws = tf.gather(_as_uniform(ngram_draws), begins, batch_dims=1)[..., tf.newaxis]
+    lengths = 1 + tf.math.count_nonzero(draws >= self._ngram_limits, axis=-1, dtype=tf.int32)
     return Words(
-      tf.where(exists, begins, length),
-      tf.minimum(ends, stop[..., tf.newaxis]),
-      tf.where(exists, lengths, 0),
+      begins=tf.where(exists, begins, length),
+      ends=tf.minimum(ends, segment_end),
+      lengths=tf.where(exists, lengths, 0),
     )
 
-  def _replaced(self, ids: tf.Tensor, masked: tf.Tensor, kinds: tf.Tensor, picks: tf.Tensor) -> Batch:
-    """The features that depend on the masks: 80 % [MASK], 10 % the token itself, 10 % a random token."""
-    masking, length = self._masking, tf.shape(ids)[1]
-    kind = tf.cast(kinds, tf.float32) / 2.0**31
+  def _replaced(
+    self, ids: tf.Tensor, masked: tf.Tensor, kinds: tf.Tensor, picks: tf.Tensor
+  ) -> Batch:
+    """The features that depend on the masks.
+
+    Of the tokens 80 % become [MASK], 10 % stay, 10 % become a random token.
+
+    Args:
+      ids, masked: [B, S], the text and the tokens to mask.
+      kinds: int32 [B, S], draw which of the three a token becomes.
+      picks: int32 [B, S], draw the random token.
+    """
+    kind = _as_uniform(kinds)
+    stays = (kind >= MASK_SHARE) & (kind < MASK_SHARE + KEEP_SHARE)
+    # 31 random bits, times the number of ids, divided by 2^31.
     pick = tf.cast(picks, tf.int64) * tf.size(self._random_ids, tf.int64) // 2**31
-    other = tf.where(kind < MASK_SHARE, self._mask_id, tf.gather(self._random_ids, pick))
-    replaced = masked & ((kind < MASK_SHARE) | (kind >= MASK_SHARE + KEEP_SHARE))
-    slots = min(masking.max_predictions_per_seq, ids.shape[1] or masking.max_predictions_per_seq)
-    places = tf.sort(tf.where(masked, tf.range(length)[tf.newaxis], length), axis=1)[:, :slots]  # [B, P]
-    used = places < length
-    places = tf.where(used, places, 0)
+    random_ids = tf.gather(self._random_ids, pick)
+    replacements = tf.where(kind < MASK_SHARE, self._mask_id, random_ids)
+
+    positions = _positions(masked)[:, : self._masking.max_predictions_per_seq]  # [B, P]
+    used = positions < tf.shape(ids)[1]
+    positions = tf.where(used, positions, 0)
     return {
-      names.INPUT_IDS: tf.where(replaced, other, ids),
-      names.MASKED_LM_POSITIONS: places,
-      names.MASKED_LM_IDS: tf.where(used, tf.gather(ids, places, batch_dims=1), 0),
+      names.INPUT_IDS: tf.where(masked & ~stays, replacements, ids),
+      names.MASKED_LM_POSITIONS: positions,
+      names.MASKED_LM_IDS: tf.where(used, tf.gather(ids, positions, batch_dims=1), 0),
       names.MASKED_LM_WEIGHTS: tf.cast(used, tf.float32),
     }
+
+
+def unmasked(batch: Batch) -> tf.Tensor:
+  """int32 [B, S]: the ids of a batch without its stored masks."""
+  ids = batch[names.INPUT_IDS]
+  positions = batch[names.MASKED_LM_POSITIONS]
+  # Unused predictions write what is there.
+  present = tf.gather(ids, positions, batch_dims=1)
+  is_used = batch[names.MASKED_LM_WEIGHTS] > 0
+  answers = tf.where(is_used, batch[names.MASKED_LM_IDS], present)
+  return tf.tensor_scatter_nd_update(ids, _indices(positions), answers)
+
+
+def with_order(batch: Batch, swap: tf.Tensor) -> Batch:
+  """Swaps the two segments of the rows with `swap` [B], and their labels.
+
+  A row of one segment stays as it is. Label 1 is the swapped order (ALBERT, section 3.1).
+
+  Example: [CLS] a b [SEP] c [SEP] becomes [CLS] c [SEP] a b [SEP]; `source` is 0 4 5 1 2 3.
+  """
+  num_tokens = tf.reduce_sum(batch[names.INPUT_MASK], axis=1, keepdims=True)
+  # Every segment keeps its [SEP]; in the example the first has 3 tokens, the second 2.
+  second = tf.reduce_sum(batch[names.SEGMENT_IDS], axis=1, keepdims=True)
+  first = num_tokens - 1 - second
+  swap = swap[:, tf.newaxis] & (second > 1) & (first > 1)  # [B, 1]
+
+  position = tf.range(tf.shape(batch[names.INPUT_IDS])[1])[tf.newaxis]
+  is_text = (position >= 1) & (position < num_tokens)
+  source = tf.where(position <= second, position + first, position - second)
+  source = tf.where(swap & is_text, source, position)  # [B, S]
+  segments = tf.cast(is_text & (position > second), tf.int32)
+  labels = batch[names.SENTENCE_ORDER_LABELS]
+  return batch | {
+    names.INPUT_IDS: tf.gather(batch[names.INPUT_IDS], source, batch_dims=1),
+    names.SEGMENT_IDS: tf.where(swap, segments, batch[names.SEGMENT_IDS]),
+    names.SENTENCE_ORDER_LABELS: tf.where(swap[:, 0], 1 - labels, labels),
+  }
 
 
 def chosen_positions(words: Words, budget: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
   """The tokens that n-grams cover until the budget is spent; bool [B, S].
 
-  Words are taken in order. An n-gram with more tokens than are left is shortened word by word; an n-gram that touches
-  a covered word is skipped. Single words use the remaining budget. All n-grams before the first that must be
-  shortened are found in one pass.
+  Words are taken in order. An n-gram with more tokens than the budget has left is shortened word
+  by word; an n-gram that touches a covered word is skipped. Single words use what is left then.
 
   Args:
     words: in the order in which they are tried.
     budget: int32 [B] number of tokens to cover.
     length: S.
   """
-  begins = words.begins
-  ends = _shortened(words, budget)
-  order = tf.range(tf.shape(begins)[1])
-  earlier = order[tf.newaxis, :] < order[:, tf.newaxis]
-  touches = (begins[:, :, tf.newaxis] < ends[:, tf.newaxis, :]) & (
-    begins[:, tf.newaxis, :] < ends[:, :, tf.newaxis]
-  )
-  touches &= earlier[tf.newaxis]  # [B, K, K] of an earlier n-gram.
-  some = ends > begins
-
-  def settle(taken: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    again = some & ~tf.reduce_any(touches & taken[:, tf.newaxis, :], axis=2)
-    return again, tf.reduce_any(again != taken)
-
-  # Each pass settles at least one more n-gram of every row; a few passes settle all.
-  taken, _ = tf.while_loop(lambda _, changed: changed, settle, (some, tf.constant(True)))
-  before = tf.cumsum(tf.where(taken, ends - begins, 0), axis=1, exclusive=True)
-  too_long = tf.cast(ends - begins > budget[:, tf.newaxis] - before, tf.int32)
-  in_time = tf.cumsum(too_long, axis=1) == 0
-  next_word = tf.reduce_sum(tf.cast(in_time, tf.int32), axis=1)
-  taken &= in_time
-  left = budget - tf.reduce_sum(tf.where(taken, ends - begins, 0), axis=1)
-  covered = _cover(tf.where(taken, begins, length), tf.where(taken, ends, length), length)
-  covered, left = _spend(words, covered, left, next_word)
-  singles = words._replace(lengths=tf.minimum(words.lengths, 1))
-  covered, _ = _spend(singles, covered, left, tf.zeros_like(next_word))
+  covered = tf.zeros([tf.shape(budget)[0], length], tf.bool)
+  covered, budget = _spend(words, covered, budget)
+  single_words = words._replace(lengths=tf.minimum(words.lengths, 1))
+  covered, _ = _spend(single_words, covered, budget)
   return covered
 
 
-def _shortened(words: Words, left: tf.Tensor) -> tf.Tensor:
-  """int32 [B, K]: end of each n-gram with at most `left` [B] tokens; its begin if no word fits."""
+def _spend(words: Words, covered: tf.Tensor, budget: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  """Takes n-grams in order until the budget is spent or none fits.
+
+  Example: 5 tokens are left, and n-grams have 2, 2 and 3. The first pass takes 2 and 2. The second
+  shortens the third to the words that fit into 1 token, and takes it if there is one.
+
+  Returns:
+    `covered` [B, S] with the tokens of the taken n-grams, and what is left of the budget [B].
+  """
+  begins = words.begins  # [B, K]
+  num_words = tf.shape(begins)[1]
+  order = tf.range(num_words)
+
+  def take(
+    covered: tf.Tensor, budget: tf.Tensor, next_word: tf.Tensor, _: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Takes the n-grams from `next_word` [B] up to the first that is too long for what they leave."""
+    ends = _shortened(words, budget)
+    sizes = ends - begins
+
+    # An n-gram touches a covered token if more are covered before its end than before its begin.
+    num_covered = tf.cumsum(tf.cast(covered, tf.int32), axis=1)
+    num_covered = tf.pad(num_covered, [[0, 0], [1, 0]])  # Before each position, [B, S + 1].
+    before_begins = tf.gather(num_covered, begins, batch_dims=1)
+    is_free = tf.gather(num_covered, ends, batch_dims=1) == before_begins
+    is_next = order >= next_word[:, tf.newaxis]
+    can = (sizes > 0) & is_free & is_next
+
+    # [B, K, K]: the n-gram of a row touches that of a column, which is tried earlier.
+    touches = (begins[:, :, tf.newaxis] < ends[:, tf.newaxis, :]) & (
+      begins[:, tf.newaxis, :] < ends[:, :, tf.newaxis]
+    )
+    touches &= order < order[:, tf.newaxis]
+
+    def settle(taken: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+      settled = can & ~tf.reduce_any(touches & taken[:, tf.newaxis, :], axis=2)
+      return settled, tf.reduce_any(settled != taken)
+
+    # Each pass settles at least one more n-gram of every row; a few passes settle all.
+    taken, _ = tf.while_loop(lambda _, changed: changed, settle, (can, tf.constant(True)))
+    spent = tf.cumsum(tf.where(taken, sizes, 0), axis=1, exclusive=True)
+    # A shorter one may be free where this one touches another: the pass ends there, too.
+    too_long = is_next & (sizes > budget[:, tf.newaxis] - spent)
+    in_time = tf.cumsum(tf.cast(too_long, tf.int32), axis=1) == 0
+    taken = tf.cast(taken & in_time, tf.int32)
+
+    # +1 where an n-gram begins and -1 where it ends: the sum is 1 within it.
+    ones = tf.concat([taken, -taken], axis=1)
+    shape = tf.shape(num_covered)
+    steps = tf.scatter_nd(_indices(tf.concat([begins, ends], axis=1)), ones, shape)
+    covered |= tf.cumsum(steps, axis=1)[:, :-1] > 0
+    budget -= tf.reduce_sum(taken * sizes, axis=1)
+    next_word = tf.math.count_nonzero(in_time, axis=1, dtype=tf.int32)
+    return covered, budget, next_word, tf.reduce_any((budget > 0) & (next_word < num_words))
+
+  state = (covered, budget, tf.zeros_like(budget), tf.reduce_any(budget > 0))
+  covered, budget, _, _ = tf.while_loop(lambda *state: state[-1], take, state)
+  return covered, budget
+
+
+def _shortened(words: Words, budget: tf.Tensor) -> tf.Tensor:
+  """int32 [B, K]: end of each n-gram with at most `budget` [B] tokens; its begin if no word fits."""
   begins = words.begins[..., tf.newaxis]
-  fits = words.ends - begins <= left[:, tf.newaxis, tf.newaxis]
+  fits = words.ends - begins <= budget[:, tf.newaxis, tf.newaxis]
   fits &= tf.range(tf.shape(words.ends)[2]) < words.lengths[..., tf.newaxis]
   return tf.reduce_max(tf.where(fits, words.ends, begins), axis=2)
 
 
-def _cover(begins: tf.Tensor, ends: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-  """bool [B, S]: the positions in disjoint spans [B, K]; a span with begin and end S is empty."""
-  rows = tf.shape(begins)[0]
-  row = tf.broadcast_to(tf.range(rows)[:, tf.newaxis], tf.shape(begins))
-  flat = tf.concat([tf.stack([row, begins], -1), tf.stack([row, ends], -1)], axis=1)
-  ones = tf.ones_like(begins)
-  steps = tf.scatter_nd(flat, tf.concat([ones, -ones], axis=1), [rows, length + 1])
-  return tf.cumsum(steps, axis=1)[:, :-1] > 0
+def _positions(flags: tf.Tensor) -> tf.Tensor:
+  """int32 [B, S + 1]: where `flags` [B, S] are true, ascending; S in the other places.
 
-
-def _spend(
-  words: Words, covered: tf.Tensor, left: tf.Tensor, next_word: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-  """Takes one n-gram at a time from word `next_word` [B] on; returns the covered and the remaining tokens."""
-  order = tf.range(tf.shape(words.begins)[1])[tf.newaxis]
-  place = tf.range(tf.shape(covered)[1])[tf.newaxis]
-
-  def take(
-    covered: tf.Tensor, left: tf.Tensor, next_word: tf.Tensor, _: tf.Tensor
-  ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    ends = _shortened(words, left)
-    before = tf.cumsum(tf.cast(covered, tf.int32), axis=1)
-    before = tf.pad(before, [[0, 0], [1, 0]])
-    touched = tf.gather(before, ends, batch_dims=1) > tf.gather(before, words.begins, batch_dims=1)
-    can = (ends > words.begins) & ~touched & (order >= next_word[:, tf.newaxis])
-    first = tf.argmax(can, axis=1, output_type=tf.int32)
-    found = tf.reduce_any(can, axis=1)
-    begin, end = (tf.gather(values, first, batch_dims=1) for values in (words.begins, ends))
-    new = found[:, tf.newaxis] & (place >= begin[:, tf.newaxis]) & (place < end[:, tf.newaxis])
-    left -= tf.where(found, end - begin, 0)
-    return covered | new, left, tf.where(found, first + 1, next_word), tf.reduce_any(found & (left > 0))
-
-  covered, left, _, _ = tf.while_loop(
-    lambda *state: state[-1], take, (covered, left, next_word, tf.reduce_any(left > 0))
-  )
-  return covered, left
-
-
-def with_order(batch: Batch, swap: tf.Tensor) -> Batch:
-  """Swaps the two segments of some rows, and their labels.
-
-  `[CLS] A [SEP] B [SEP]` becomes `[CLS] B [SEP] A [SEP]`; a row of one segment stays as it is. Label 1 is the swapped
-  order (ALBERT, section 3.1).
+  There are more places than flags: a text may fill its row without a final [SEP].
   """
-  second = tf.reduce_sum(batch[names.SEGMENT_IDS], axis=1, keepdims=True)  # B and its [SEP]
-  tokens = tf.reduce_sum(batch[names.INPUT_MASK], axis=1, keepdims=True)
-  first = tokens - 1 - second  # A and its [SEP]
-  swap = swap & (second > 1)[:, 0] & (first > 1)[:, 0]
-  place = tf.range(tf.shape(batch[names.INPUT_IDS])[1])[tf.newaxis]
-  # Every segment keeps its [SEP].
-  source = tf.where(place <= second, place + first, place - second)
-  source = tf.where((place >= 1) & (place < tokens) & swap[:, tf.newaxis], source, place)  # [B, S]
-  segments = tf.cast((place > second) & (place < tokens), tf.int32)
-  labels = batch[names.SENTENCE_ORDER_LABELS]
-  return {
-    **batch,
-    names.INPUT_IDS: tf.gather(batch[names.INPUT_IDS], source, batch_dims=1),
-    names.SEGMENT_IDS: tf.where(swap[:, tf.newaxis], segments, batch[names.SEGMENT_IDS]),
-    names.SENTENCE_ORDER_LABELS: tf.where(swap, 1 - labels, labels),
-  }
+  length = tf.shape(flags)[1]
+  positions = tf.sort(tf.where(flags, tf.range(length), length), axis=1)
+  return tf.pad(positions, [[0, 0], [0, 1]], constant_values=length)
+
+
+def _indices(columns: tf.Tensor) -> tf.Tensor:
+  """[B, N, 2]: row and column of `columns` [B, N]."""
+  rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis]
+  return tf.stack([tf.broadcast_to(rows, tf.shape(columns)), columns], axis=-1)
 
 
 def _row_keys(seed: int, epochs: tf.Tensor, records: tf.Tensor, stream: int) -> tf.Tensor:
   """uint64 [B]: a hash of all arguments."""
   key = _splitmix64(tf.constant(seed % 2**64, tf.uint64))
-  for part in (epochs, records, tf.constant(stream, tf.int64)):
-    key = _splitmix64(key ^ tf.cast(part, tf.uint64))
+  for number in (epochs, records, stream):
+    key = _splitmix64(key ^ tf.cast(number, tf.uint64))
   return key
 
 
-def _draws(keys: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-  """Two independent int32 [B, count] in [0, 2^31), for each key [B] and place."""
-  places = tf.range(tf.cast(count, tf.int64))[tf.newaxis]
-  bits = _splitmix64(keys[:, tf.newaxis] + tf.cast(places, tf.uint64) * _GOLDEN)
-  return (
-    tf.cast(tf.bitwise.right_shift(bits, np.uint64(33)), tf.int32),
-    tf.cast(tf.bitwise.bitwise_and(bits, np.uint64(2**31 - 1)), tf.int32),
-  )
+def _draws(keys: tf.Tensor, length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  """Two independent int32 [B, S] in [0, 2^31) for each key [B] and position."""
+  position = tf.cast(tf.range(tf.cast(length, tf.int64)), tf.uint64)
+  bits = _splitmix64(keys[:, tf.newaxis] + position * _GOLDEN)
+  # The highest 31 of 64 bits, and the lowest.
+  high = tf.bitwise.right_shift(bits, np.uint64(33))
+  low = tf.bitwise.bitwise_and(bits, np.uint64(2**31 - 1))
+  return tf.cast(high, tf.int32), tf.cast(low, tf.int32)
+
+
+def _as_uniform(draws: tf.Tensor) -> tf.Tensor:
+  """float32 in [0, 1] of 31 random bits."""
+  return tf.cast(draws, tf.float32) / 2.0**31
 
 
 def _splitmix64(state: tf.Tensor) -> tf.Tensor:
@@ -272,7 +337,3 @@ def _splitmix64(state: tf.Tensor) -> tf.Tensor:
   for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
     bits = (bits ^ tf.bitwise.right_shift(bits, np.uint64(shift))) * np.uint64(factor)
   return bits ^ tf.bitwise.right_shift(bits, np.uint64(31))
-
-
-_MASK_STREAMS, _ORDER_STREAM = (0, 1), 2
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd.

@@ -1,4 +1,7 @@
-"""TPU chips and slices: memory, peak and clock, with the source of every figure."""
+"""TPU chips and slices: memory, peak and clock, with the source of every figure.
+
+The planner uses them, and run_pretrain.py for the peak of a rented slice.
+"""
 
 import math
 import re
@@ -18,36 +21,7 @@ class Chip(NamedTuple):
   peak_flops: float  # bfloat16 FLOP/s of one core.
   clock_hz: float  # Turns the compiler's cycles into seconds.
   hbm_bytes_per_second: float  # Of one core.
-  slices: tuple[str, ...]  # Grids that can be rented and that libtpu 0.0.51 knows; the first is one chip.
-
-
-_FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-_CUBES = (
-  "1x1x1", "2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16",
-)  # fmt: skip
-
-
-def _gib(value: float) -> int:
-  return int(value * GIB)
-
-
-# Memory: what libtpu 0.0.51 says a program may use ("exceeds available HBM") of 8, 16, 16, 16, 95 and 32 GiB.
-# Peak of v2 and v3: Jouppi et al. 2020, "A Domain-Specific Supercomputer for Training Deep Neural
-# Networks", table 2 (46 and 123 TFLOP/s a chip). v4: Jouppi et al. 2023,
-# arXiv 2304.01433, table 4 (275 TFLOP/s). v5e, v5p, v6e: cloud.google.com/tpu/docs/v5e, v5p, v6e
-# (197, 459 and 918 TFLOP/s).
-# Clocks of v2 to v4: the same papers. The others are peak / FLOPs in a cycle: 131,072 for four matrix units of
-# 128 x 128 (v5e; v5p twice), 524,288 for v6e. HBM of a chip, the same sources: 700, 900, 1,200, 819, 2,765, 1,640 GB/s.
-_CHIPS = (
-  Chip("v2", 2, _gib(7.48), 23e12, 700e6, 350e9, _FLAT),
-  Chip("v3", 2, _gib(15.48), 61.5e12, 940e6, 450e9, (*_FLAT, "16x32", "32x32")),
-  # v4: two cores are libtpu's default; as one "megacore" a chip is a single device with twice of everything.
-  Chip("v4", 2, _gib(15.25), 137.5e12, 1050e6, 600e9, _CUBES),
-  Chip("v5e", 1, _gib(15.75), 197e12, 1500e6, 819e9, _FLAT),
-  Chip("v5p", 1, _gib(95.73), 459e12, 1750e6, 2765e9, _CUBES),  # Two tensor cores that are one device.
-  Chip("v6e", 1, _gib(31.24), 918e12, 1750e6, 1640e9, _FLAT),
-)
-CHIPS = {chip.name: chip for chip in _CHIPS}
+  slices: tuple[str, ...]  # Grids that can be rented and that libtpu 0.0.51 knows.
 
 
 class Topology(NamedTuple):
@@ -70,22 +44,54 @@ class Topology(NamedTuple):
     return self.num_chips * self.chip.cores_per_chip
 
 
+def _gib(value: float) -> int:
+  return int(value * GIB)
+
+
+_FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_CUBES = (
+  "1x1x1", "2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16",
+)  # fmt: skip
+
+# Memory: what libtpu 0.0.51 says a program may use ("exceeds available HBM") of 8, 16, 16, 16, 95
+# and 32 GiB.
+# Peak of v2 and v3: Jouppi et al. 2020, "A Domain-Specific Supercomputer for Training Deep Neural
+# Networks", table 2 (46 and 123 TFLOP/s a chip). v4: Jouppi et al. 2023, arXiv 2304.01433, table 4
+# (275 TFLOP/s). v5e, v5p, v6e: cloud.google.com/tpu/docs/v5e, v5p, v6e (197, 459 and 918 TFLOP/s).
+# Clocks of v2 to v4: the same papers. The others are peak / FLOPs in a cycle: 131,072 for four
+# matrix units of 128 x 128 (v5e; v5p twice), 524,288 for v6e.
+# HBM of a chip, the same sources: 700, 900, 1,200, 819, 2,765, 1,640 GB/s.
+_V2 = Chip("v2", 2, _gib(7.48), 23e12, 700e6, 350e9, _FLAT)
+_V3 = Chip("v3", 2, _gib(15.48), 61.5e12, 940e6, 450e9, _FLAT + ("16x32", "32x32"))
+# Two cores are libtpu's default; as one "megacore" a chip is a single device with twice of all.
+_V4 = Chip("v4", 2, _gib(15.25), 137.5e12, 1050e6, 600e9, _CUBES)
+_V5E = Chip("v5e", 1, _gib(15.75), 197e12, 1500e6, 819e9, _FLAT)
+# Two tensor cores that are one device.
+_V5P = Chip("v5p", 1, _gib(95.73), 459e12, 1750e6, 2765e9, _CUBES)
+_V6E = Chip("v6e", 1, _gib(31.24), 918e12, 1750e6, 1640e9, _FLAT)
+CHIPS = {chip.name: chip for chip in (_V2, _V3, _V4, _V5E, _V5P, _V6E)}
+
+
 def accelerator_peak_flops(accelerator_type: str) -> float:
   """bfloat16 FLOP/s of a rented slice, all chips together; 0 where the type is not known.
 
   Args:
-    accelerator_type: Google Cloud's name. It counts TensorCores for v2 to v5p ("v3-8": four chips), chips
-      for v5e and v6e ("v5litepod-8", "v6e-8").
+    accelerator_type: Google Cloud's name. It counts TensorCores for v2 to v5p ("v3-8": four
+      chips), chips for v5e and v6e ("v5litepod-8", "v6e-8").
 
   Example:
     >>> accelerator_peak_flops("v3-8")
     492000000000000.0
   """
-  found = re.fullmatch(r"(v\d+(?:p|e|litepod)?)-(\d+)", accelerator_type.strip().lower())
-  chip = CHIPS.get(found[1].replace("v5litepod", "v5e")) if found else None
-  if found is None or chip is None:
+  match = re.fullmatch(r"(?P<chip>v\w+)-(?P<count>\d+)", accelerator_type.strip().lower())
+  if match is None:
     return 0.0
-  num_chips = int(found[2]) // (1 if chip.name in ("v5e", "v6e") else 2)
+  chip = CHIPS.get(match["chip"].replace("v5litepod", "v5e"))
+  if chip is None:
+    return 0.0
+  num_chips = int(match["count"])
+  if chip.name not in ("v5e", "v6e"):
+    num_chips //= 2
   return num_chips * chip.cores_per_chip * chip.peak_flops
 
 
@@ -99,14 +105,16 @@ def parse_topology(name: str) -> Topology:
     >>> parse_topology("v3:16x16").num_cores
     512
   """
-  chip, _, shape = name.strip().lower().partition(":")
-  if chip in CHIPS and shape in CHIPS[chip].slices:
-    return Topology(chip=CHIPS[chip], shape=tuple(int(part) for part in shape.split("x")))
-  known = "\n".join(
-    "  " + " ".join(f"{each.name}:{grid}" for grid in each.slices)
-    for each in _CHIPS
-    if chip not in CHIPS or chip == each.name
-  )
+  chip_name, _, grid = name.strip().lower().partition(":")
+  known_chips = list(CHIPS.values())
+  if chip_name in CHIPS:
+    chip = CHIPS[chip_name]
+    if grid in chip.slices:
+      return Topology(chip, tuple(map(int, grid.split("x"))))
+    known_chips = [chip]
+  known = ""
+  for chip in known_chips:
+    known += "\n  " + " ".join(f"{chip.name}:{grid}" for grid in chip.slices)
   raise UserError(
-    f"--topology is a chip and the slice's grid of chips. Received: {name!r}. Known are:\n{known}"
+    f"--topology is a chip and the slice's grid of chips. Received: {name!r}. Known are:{known}"
   )

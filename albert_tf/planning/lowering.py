@@ -1,4 +1,7 @@
-"""The exact training step of a replica as XLA's HLO, without running it."""
+"""The exact training step of a replica as XLA's HLO, without running it.
+
+compile_for_tpu.py and benchmarks/tpu_bound.py give it to the TPU compiler (`tpu_compiler`).
+"""
 
 import tensorflow as tf
 
@@ -24,7 +27,8 @@ def lower_train_step(config: AlbertConfig, shape: StepShape) -> bytes:
     shape: the step of one replica.
 
   Returns:
-    A serialized `HloModuleProto`; its arguments are the batch, the weights and the optimizer's state.
+    A serialized `HloModuleProto`; its arguments are the batch, the weights and the optimizer's
+    state.
 
   Raises:
     UserError: this TensorFlow cannot lower it, or the model or the step refuses the settings.
@@ -34,9 +38,10 @@ def lower_train_step(config: AlbertConfig, shape: StepShape) -> bytes:
   """
   if not compat.HOST_XLA:
     raise UserError(
-      "Lowering a step needs a TensorFlow with XLA for the CPU. Received: one with TPU kernels, which has none. "
-      "Use the default stack, or --estimate_only."
+      "Lowering a step needs a TensorFlow with XLA for the CPU. Received: one with TPU kernels, "
+      "which has none. Use the default stack, or --estimate_only."
     )
+  # The same model, optimizer and step as those of a run.
   strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
   with strategy.scope():
     model = AlbertForPreTraining(
@@ -60,20 +65,27 @@ def lower_train_step(config: AlbertConfig, shape: StepShape) -> bytes:
       train_depths=shape.train_depths,
     ),
   )
-  function = tf.function(
-    lambda batch: strategy.run(step.on_replica, args=(batch,)), autograph=False, jit_compile=True
-  )
+
+  def run_step(batch: dict[str, tf.Tensor]) -> tf.Tensor:
+    return strategy.run(step.on_replica, args=(batch,))
+
+  # Lowered for the CPU, whatever devices there are.
+  function = tf.function(run_step, autograph=False, jit_compile=True)
   with tf.device("/cpu:0"):
-    return bytes(function.experimental_get_compiler_ir(_empty_batch(shape))(stage="hlo_serialized"))
+    lower = function.experimental_get_compiler_ir(_empty_batch(shape))
+    return bytes(lower(stage="hlo_serialized"))
 
 
 def _empty_batch(shape: StepShape) -> dict[str, tf.Tensor]:
   """Zeros with the shapes and types of a replica's batch, as `parse_pretraining_batch` makes it."""
-  rows = [shape.examples, shape.max_seq_length]
-  predictions = [shape.examples, shape.max_predictions_per_seq]
+  tokens = tf.zeros([shape.examples, shape.max_seq_length], tf.int32)
+  predictions = tf.zeros([shape.examples, shape.max_predictions_per_seq], tf.int32)
   return {
-    **{name: tf.zeros(rows, tf.int32) for name in ("input_ids", "input_mask", "segment_ids")},
-    **{name: tf.zeros(predictions, tf.int32) for name in ("masked_lm_positions", "masked_lm_ids")},
-    "masked_lm_weights": tf.zeros(predictions, tf.float32),
+    "input_ids": tokens,
+    "input_mask": tokens,
+    "segment_ids": tokens,
+    "masked_lm_positions": predictions,
+    "masked_lm_ids": predictions,
+    "masked_lm_weights": tf.cast(predictions, tf.float32),
     "sentence_order_labels": tf.zeros([shape.examples], tf.int32),
   }

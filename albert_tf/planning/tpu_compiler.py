@@ -51,12 +51,18 @@ def compile_hlo(
   """
   # TPU_LOAD_LIBRARY=0 is for a TensorFlow with TPU kernels on a machine without a TPU.
   unwanted = ("JAX_PLATFORMS", "PYTHONPATH", "TPU_LOAD_LIBRARY")
-  environment = {key: value for key, value in os.environ.items() if key not in unwanted} | worker.ENVIRONMENT
+  environment = {
+    key: value for key, value in os.environ.items() if key not in unwanted
+  } | worker.ENVIRONMENT
   if libtpu_flags:
-    environment["LIBTPU_INIT_ARGS"] = f"{environment.get('LIBTPU_INIT_ARGS', '')} {libtpu_flags}".strip()
+    environment["LIBTPU_INIT_ARGS"] = (
+      f"{environment.get('LIBTPU_INIT_ARGS', '')} {libtpu_flags}".strip()
+    )
   python = python or sys.executable
   with tempfile.TemporaryDirectory() as folder:
-    step, result, text = (pathlib.Path(folder, name) for name in ("step.hlo", "result.json", "program.txt"))
+    step, result, text = (
+      pathlib.Path(folder, name) for name in ("step.hlo", "result.json", "program.txt")
+    )
     step.write_bytes(hlo)
     done = subprocess.run(
       [python, worker.__file__, str(step), topology, str(result), str(text)],
@@ -97,6 +103,10 @@ def _refusal(error: str, message: str, topology: str, python: str) -> CompiledSt
     raise UserError(
       f"The program must compile for {topology}. Received: {message[:1500]}. Try another topology or batch."
     )
-  used, capacity, missing = (int(float(short[i] or 0) * _UNITS[short[i + 1] or ""]) for i in (1, 3, 5))
-  missing = max(missing, used - capacity, 1)  # The first two are rounded; the third is not always there.
+  used, capacity, missing = (
+    int(float(short[i] or 0) * _UNITS[short[i + 1] or ""]) for i in (1, 3, 5)
+  )
+  missing = max(
+    missing, used - capacity, 1
+  )  # The first two are rounded; the third is not always there.
   return CompiledStep(fits=False, required_bytes=capacity + missing)

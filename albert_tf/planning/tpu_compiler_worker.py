@@ -45,11 +45,17 @@ def _module(hlo: bytes) -> Any:
 
   module.operation.walk(find)
   for operation in replaced:
-    values = [operation.operands[0]]  # A generator's next state, which nothing reads, is its first one.
+    values = [
+      operation.operands[0]
+    ]  # A generator's next state, which nothing reads, is its first one.
     if operation.name != "mhlo.copy":
       with ir.InsertionPoint(operation), operation.location:
-        state = stablehlo.slice(values[0], [0], [2], [1])  # Key and counter; Philox counts in 128 bits.
-        drawn = stablehlo.RngBitGeneratorOp(state.type, operation.results[1].type, own_generator, state)
+        state = stablehlo.slice(
+          values[0], [0], [2], [1]
+        )  # Key and counter; Philox counts in 128 bits.
+        drawn = stablehlo.RngBitGeneratorOp(
+          state.type, operation.results[1].type, own_generator, state
+        )
       values.append(drawn.results[1])
     for result, value in zip(operation.results, values, strict=True):
       result.replace_all_uses_with(value)
@@ -63,7 +69,9 @@ def _compile(hlo: bytes, device: Any) -> tuple[dict[str, Any], str]:
   import numpy as np
 
   assignment = np.array([[device.id]])
-  options = compiler.get_compile_options(num_replicas=1, num_partitions=1, device_assignment=assignment)
+  options = compiler.get_compile_options(
+    num_replicas=1, num_partitions=1, device_assignment=assignment
+  )
   module, started = _module(hlo), time.perf_counter()
   executable = device.client.compile(module, _jax.DeviceList((device,)), options)
   seconds = time.perf_counter() - started

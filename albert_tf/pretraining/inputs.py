@@ -73,8 +73,9 @@ class PretrainingInput:
     order = DataOrder(num_records=self.index.num_records, seed=self.settings.step.seed)
     first_window, _ = order.locate(start_position)
     last_window, _ = order.locate(start_position + num_examples - 1)
-    for window in range(first_window, last_window + 1):
-      starts, counts = order.extents(tf.constant(window, tf.int64))
+    for window_index in range(first_window, last_window + 1):
+      window = order.window(tf.constant(window_index, tf.int64))
+      starts, counts = order.extents(window)
       for start, count in zip(np.array(starts), np.array(counts), strict=True):
         if count == 0:
           continue

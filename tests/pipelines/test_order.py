@@ -115,7 +115,7 @@ def test_hosts_that_would_each_read_everything_are_refused(index, hosts, fitting
 
 def window_records(order, window):
   """Numbers of a host's records in the order of the stream, without reading one."""
-  window = tf.constant(window, tf.int64)
+  window = order.window(tf.constant(window, tf.int64))
   extents = order.extents(window)
   pairs = zip(extents.starts.numpy(), extents.counts.numpy(), strict=True)
   read = np.concatenate([np.arange(start, start + count) for start, count in pairs])

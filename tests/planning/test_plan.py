@@ -10,7 +10,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.planning import plan
 from albert_tf.planning.chips import CHIPS, parse_topology
 from albert_tf.planning.estimate import StepShape
-from albert_tf.planning.flops import TRAINING, forward_flops_per_example
+from albert_tf.planning.flops import STEP_PER_FORWARD, forward_flops_per_example
 from albert_tf.planning.tpu_compiler import CompiledStep
 
 BASE, V3 = AlbertConfig.from_name("base"), parse_topology("v3:2x2")
@@ -21,7 +21,7 @@ BATCH = ["--size=base", "--topology=v3:2x2", "--per_core_batch_size=8"]
 def test_a_time_is_a_bound_and_a_range():
   """The range has the shares of peak of published runs, and is never below the bound."""
   at_least, low, high = plan.step_seconds(BASE, SHAPE, V3.chip)
-  flops = 8 * TRAINING * forward_flops_per_example(BASE, max_seq_length=512, max_predictions_per_seq=20)
+  flops = 8 * STEP_PER_FORWARD * forward_flops_per_example(BASE, max_seq_length=512, max_predictions_per_seq=20)
   assert (low, high) == pytest.approx((flops / 61.5e12 / 0.65, flops / 61.5e12 / 0.43))
   assert at_least < low
   text = plan.describe(BASE, SHAPE, V3, usd_per_chip_hour=2.0, num_train_steps=1_000_000)
