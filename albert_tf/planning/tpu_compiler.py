@@ -1,4 +1,8 @@
-"""Compile a step with Google's TPU compiler ahead of time, without a TPU."""
+"""Compile a step with Google's TPU compiler ahead of time, without a TPU.
+
+compile_for_tpu.py and benchmarks/tpu_bound.py compile the programs of `lowering` here. The compiler
+runs in a child process (`tpu_compiler_worker`): it needs another environment, and may crash.
+"""
 
 import json
 import os
@@ -12,10 +16,13 @@ from typing import NamedTuple
 from albert_tf.errors import UserError
 from albert_tf.planning import tpu_compiler_worker as worker
 
-# libtpu has two messages for programs that need too much memory.
+# libtpu has two messages for programs that need too much memory:
+#   Used 16.05G of 15.48G hbm. Exceeded hbm capacity by 586.38M
+#   … required for HLO temporaries (16.05G) exceeds available HBM (15.48G)
 _OUT_OF_MEMORY = re.compile(
-  r"(?:Used |required for HLO temporaries \()([\d.]+)([KMGT]?)\)? (?:of|exceeds available HBM \()"
-  r" ?([\d.]+)([KMGT]?)(?: hbm|\))(?:. Exceeded hbm capacity by ([\d.]+)([KMGT]?))?"
+  r"(?:Used |required for HLO temporaries \()(?P<used>[\d.]+[KMGT]?)\)?"
+  r" (?:of|exceeds available HBM \() ?(?P<capacity>[\d.]+[KMGT]?)(?: hbm|\))"
+  r"(?:. Exceeded hbm capacity by (?P<missing>[\d.]+[KMGT]?))?"
 )
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -49,64 +56,66 @@ def compile_hlo(
   Example:
     >>> compile_hlo(lower_train_step(config, shape), "v5e:2x2").required_bytes
   """
-  # TPU_LOAD_LIBRARY=0 is for a TensorFlow with TPU kernels on a machine without a TPU.
-  unwanted = ("JAX_PLATFORMS", "PYTHONPATH", "TPU_LOAD_LIBRARY")
-  environment = {
-    key: value for key, value in os.environ.items() if key not in unwanted
-  } | worker.ENVIRONMENT
-  if libtpu_flags:
-    environment["LIBTPU_INIT_ARGS"] = (
-      f"{environment.get('LIBTPU_INIT_ARGS', '')} {libtpu_flags}".strip()
-    )
   python = python or sys.executable
   with tempfile.TemporaryDirectory() as folder:
-    step, result, text = (
-      pathlib.Path(folder, name) for name in ("step.hlo", "result.json", "program.txt")
-    )
-    step.write_bytes(hlo)
-    done = subprocess.run(
-      [python, worker.__file__, str(step), topology, str(result), str(text)],
-      env=environment,
+    hlo_path = pathlib.Path(folder, "step.hlo")
+    result_path = pathlib.Path(folder, "result.json")
+    program_path = pathlib.Path(folder, "program.txt")
+    hlo_path.write_bytes(hlo)
+    process = subprocess.run(
+      [python, worker.__file__, hlo_path, topology, result_path, program_path],
+      env=_environment(libtpu_flags),
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
       check=False,
     )
-    if not result.exists():
-      last_words = done.stdout.decode(errors="replace")[-1500:].strip()
+    if not result_path.exists():
+      output = process.stdout.decode(errors="replace")[-1500:].strip()
       raise UserError(
         f"The TPU compiler must return a program. Received: none for {topology}; its last output: "
-        f"{last_words!r}. Try a smaller batch or another topology."
+        f"{output!r}. Try a smaller batch or another topology."
       )
-    answer = json.loads(result.read_text(encoding="utf-8"))
-    if "error" in answer:
-      return _refusal(answer["error"], answer["message"], topology, python)
-    required = (
-      answer["temporary_bytes"]
-      + answer["argument_bytes"]
-      + answer.pop("output_bytes")
-      - answer["alias_bytes"]
-    )
-    return CompiledStep(
-      fits=True, required_bytes=required, program=text.read_text(encoding="utf-8"), **answer
-    )
+    result = json.loads(result_path.read_text(encoding="utf-8"))
+    if "error" not in result:
+      return CompiledStep(fits=True, program=program_path.read_text(encoding="utf-8"), **result)
 
-
-def _refusal(error: str, message: str, topology: str, python: str) -> CompiledStep:
-  """The memory of a program that does not fit; raises `UserError` for other errors."""
-  if error == worker.MISSING:
+  message = result["message"]
+  if result["error"] == worker.MISSING:
     raise UserError(
       f"The TPU compiler needs jax and libtpu. Received: {message} in {python}. Install "
-      'albert-tf[tpu-compile] (pip install -e ".[tpu-compile]"), or name an interpreter that has them.'
+      'albert-tf[tpu-compile] (pip install -e ".[tpu-compile]"), or name an interpreter that has '
+      "them."
     )
-  short = _OUT_OF_MEMORY.search(message)
-  if short is None:
+  return _too_large(message, topology)
+
+
+def _environment(libtpu_flags: str) -> dict[str, str]:
+  """The compiler's environment: that of this process, without what decides about a real TPU."""
+  environment = os.environ | worker.ENVIRONMENT
+  # TPU_LOAD_LIBRARY=0 is for a TensorFlow with TPU kernels on a machine without a TPU.
+  for name in ("JAX_PLATFORMS", "PYTHONPATH", "TPU_LOAD_LIBRARY"):
+    environment.pop(name, None)
+  if libtpu_flags:
+    present = environment.get("LIBTPU_INIT_ARGS", "")
+    environment["LIBTPU_INIT_ARGS"] = f"{present} {libtpu_flags}".strip()
+  return environment
+
+
+def _too_large(message: str, topology: str) -> CompiledStep:
+  """The memory of a program that does not fit; raises `UserError` for other refusals."""
+  sizes = _OUT_OF_MEMORY.search(message)
+  if sizes is None:
     raise UserError(
-      f"The program must compile for {topology}. Received: {message[:1500]}. Try another topology or batch."
+      f"The program must compile for {topology}. Received: {message[:1500]}. Try another topology "
+      "or batch."
     )
-  used, capacity, missing = (
-    int(float(short[i] or 0) * _UNITS[short[i + 1] or ""]) for i in (1, 3, 5)
-  )
-  missing = max(
-    missing, used - capacity, 1
-  )  # The first two are rounded; the third is not always there.
+  capacity = _bytes(sizes["capacity"])
+  # The first two sizes are rounded; the third is not always there.
+  missing = max(_bytes(sizes["missing"] or "0"), _bytes(sizes["used"]) - capacity, 1)
   return CompiledStep(fits=False, required_bytes=capacity + missing)
+
+
+def _bytes(size: str) -> int:
+  """Such as 16106127360 for "15.00G"."""
+  number = size.rstrip("KMGT")
+  return int(float(number) * _UNITS[size[len(number) :]])
