@@ -1,6 +1,7 @@
 """Record files to batches: pretraining's datasets, from any position and for any host.
 
-`pretraining/inputs.py` reads training records with them, `pretraining/evaluation.py` held-out records.
+`pretraining/inputs.py` reads training records with them, `pretraining/evaluation.py` held-out
+records.
 """
 
 from collections.abc import Callable, Iterator
