@@ -55,7 +55,7 @@ def _refuse_unused(command: Command, *, is_scored: bool) -> None:
 
 
 def _prepare(start: Any) -> Any:
-  from albert_tf.finetuning.tasks import glue, text
+  from albert_tf.finetuning.tasks import glue, text_tables
   from albert_tf.finetuning.tasks.sentence_vectors import SentenceTask
 
   command, given = commands.from_flags(Command), commands.from_flags(finetuning.DataFiles)
@@ -74,7 +74,7 @@ def _prepare(start: Any) -> Any:
 
     def read(path: str, split: str) -> Any:
       labelled = scored and split != "test"
-      return text.table_examples(read_table(path), columns, labelled=labelled, numbers=True)
+      return text_tables.table_examples(read_table(path), columns, labelled=labelled, numbers=True)
 
     splits = given.read(read)
   fields = {n: getattr(command, n) for n in ("pooling", "normalize") if getattr(command, n) is not None}

@@ -1,6 +1,7 @@
-"""Reads files of examples, text or tables of four formats, and holds out examples for evaluation.
+"""Files of examples for fine-tuning: text, tables of four formats, and a part held out to evaluate.
 
-It does not import TensorFlow, so that worker processes start fast.
+The commands import it for its flags, and readers of tasks for its tables. It does not import
+TensorFlow, so that a command with a wrong flag fails at once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +16,43 @@ import numpy as np
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.settings import Settings, setting
+from albert_tf.settings import Settings, is_finite, setting
 
 _Example = TypeVar("_Example")
+
+# ------------------------------------------------------------------ splits
+
+
+def read_splits(
+  paths: Mapping[str, str],
+  read: Callable[[str, str], Sequence[_Example]],
+  *,
+  eval_fraction: float,
+) -> dict[str, Sequence[_Example]]:
+  """Reads the file of each split; without "eval", a part of "train" is held out.
+
+  Args:
+    paths: split → file; splits without a file ("") are left out.
+    read: returns the examples of `(path, split)`.
+    eval_fraction: share of the training examples to hold out.
+
+  Raises:
+    UserError: a path is not that of a file.
+  """
+  splits = {}
+  for split, path in paths.items():
+    if not path:
+      continue
+    if not files.exists(path) or files.isdir(path):
+      raise UserError(
+        f"The {split} data are one file. Received: {path}, which is none. Check the path; patterns "
+        "such as *.csv are not expanded."
+      )
+    splits[split] = read(path, split)
+  if "train" in splits and "eval" not in splits:
+    train, evaluation = hold_out(splits["train"], eval_fraction, source=paths["train"])
+    splits |= {"train": train, "eval": evaluation}
+  return splits
 
 
 def hold_out(
@@ -29,50 +64,46 @@ def hold_out(
 ) -> tuple[list[_Example], list[_Example]]:
   """Splits the examples of a file into training and evaluation examples, always in the same way.
 
+  Groups are taken in a random order until they hold about `fraction` of the examples:
+
+      # Groups of 3, 2, 4 and 1 examples in this order; fraction 0.4 of 10 examples is 4.
+      # Taken together they hold 3, 5, 9 examples: 3 and 5 are equally near, and the first wins.
+
   Args:
     examples: all examples of the file.
     fraction: share to hold out, above 0 and below 1; whole groups come near it.
     source: the file's name in messages.
     groups: the group of each example, which stays together; None: each example is a group.
 
+  Returns:
+    The training examples and the evaluation examples, each in the order of the file.
+
   Raises:
     UserError: there are fewer than two groups.
   """
-  names, numbers, sizes = np.unique(
-    np.arange(len(examples)) if groups is None else groups, return_inverse=True, return_counts=True
-  )
+  if groups is None:
+    groups = range(len(examples))
+  names, group_numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)
   if len(names) < 2:
     raise UserError(
-      "Without evaluation data, at least two training examples or paragraphs are needed. Received: "
-      f"{len(names)} in {source}. Name evaluation data."
+      "Without evaluation data, at least two training examples or paragraphs are needed. "
+      f"Received: {len(names)} in {source}. Name evaluation data."
     )
+  # A fixed seed: every run of a file evaluates on the same examples.
   order = np.random.default_rng(0).permutation(len(names))
-  reached = np.cumsum(sizes[order])[:-1]
-  count = 1 + int(np.argmin(np.abs(reached - fraction * len(examples))))
-  held = np.isin(numbers.reshape(-1), order[:count])
-  logging.info("%s: %d of %d examples are held out for evaluation", source, held.sum(), len(examples))
-  train, evaluation = ([examples[i] for i in np.flatnonzero(part).tolist()] for part in (~held, held))
+  # The last group is never taken: something must be left to train on.
+  sizes_taken = np.cumsum(sizes[order])[:-1]
+  nearest = int(np.argmin(np.abs(sizes_taken - fraction * len(examples))))
+  is_held_out = np.isin(group_numbers.reshape(-1), order[: nearest + 1])
+  logging.info(
+    "%s: %d of %d examples are held out for evaluation", source, is_held_out.sum(), len(examples)
+  )
+  train = [examples[i] for i in np.flatnonzero(~is_held_out).tolist()]
+  evaluation = [examples[i] for i in np.flatnonzero(is_held_out).tolist()]
   return train, evaluation
 
 
-def read_splits(
-  paths: Mapping[str, str], read: Callable[[str, str], Sequence[_Example]], *, eval_fraction: float
-) -> dict[str, Sequence[_Example]]:
-  """Reads each split with `read(path, split)`; without "eval", a part of "train" is held out."""
-  named = {split: path for split, path in paths.items() if path}
-  for split, path in named.items():
-    if not files.exists(path) or files.isdir(path):
-      raise UserError(
-        f"The {split} data are one file. Received: {path}, which is none. Check the path; patterns "
-        "such as *.csv are not expanded."
-      )
-  splits = {split: read(path, split) for split, path in named.items()}
-  if "train" in splits and "eval" not in splits:
-    splits["train"], splits["eval"] = hold_out(splits["train"], eval_fraction, source=paths["train"])
-  return splits
-
-
-# ------------------------------------------------------------------ text and JSON
+# ------------------------------------------------------------------ text
 
 
 def read_text(path: str) -> str:
@@ -81,14 +112,18 @@ def read_text(path: str) -> str:
     return files.read_bytes(path).decode("utf-8-sig")
   except UnicodeDecodeError as error:
     raise UserError(
-      f"Files of examples are UTF-8 text. Received: {path}, which is not at byte {error.start:,} ({error.reason})."
+      f"Files of examples are UTF-8 text. Received: {path}, which is not at byte {error.start:,} "
+      f"({error.reason})."
     ) from error
 
 
 def read_lines(path: str) -> list[str]:
   """Reads lines, which only line feeds end: `splitlines` would also split at other characters."""
   lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
-  return lines if lines[-1] else lines[:-1]  # Nothing follows the last line end.
+  # Nothing follows the last line end.
+  if not lines[-1]:
+    lines.pop()
+  return lines
 
 
 # ------------------------------------------------------------------ tables
@@ -97,7 +132,9 @@ def read_lines(path: str) -> list[str]:
 class TableColumns(Settings):
   """The columns of a user's table of texts."""
 
-  texts: tuple[str, ...] = setting(("text",), "Column of texts, or two for pairs.", flag="text_columns")
+  texts: tuple[str, ...] = setting(
+    ("text",), "Column of texts, or two for pairs.", flag="text_columns"
+  )
   label: str = setting(
     "",
     "Column of the labels; with --multi_label, also one column of 0 and 1 for each label.",
@@ -105,23 +142,28 @@ class TableColumns(Settings):
   )
   multi_label: bool = setting(False, "custom: a text may have any number of labels.")
   negative: str = setting("", "Column of a third text.", flag="")
-  id: str = setting("", "Column of the rows' names in predictions. Default: numbers.", flag="id_column")
+  id: str = setting(
+    "", "Column of the rows' names in predictions. Default: numbers.", flag="id_column"
+  )
   skip_incomplete_rows: bool = setting(
-    False, "Leave out training and evaluation rows without a text or a label, and log their number."
+    False,
+    "Leave out training and evaluation rows without a text or a label, and log their number.",
   )
 
   def __post_init__(self) -> None:
     super().__post_init__()
     if not 1 <= len(self.texts) <= 2 or not all(self.texts):
       raise UserError(
-        f"text_columns names one column, or two with a comma. Received: {','.join(self.texts)!r}. For example "
-        "--text_columns=question,answer."
+        f"text_columns names one column, or two with a comma. Received: {','.join(self.texts)!r}. "
+        "For example --text_columns=question,answer."
       )
 
   @property
   def labels(self) -> tuple[str, ...]:
     """The columns of the labels."""
-    return tuple(self.label.split(",")) if self.multi_label else (self.label,)
+    if self.multi_label:
+      return tuple(self.label.split(","))
+    return (self.label,)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,7 +172,8 @@ class Table:
 
   Attributes:
     source: the file's name in messages.
-    columns: name → values; strings for .tsv and .csv, else the file's types, with None for missing values.
+    columns: name → values; strings for .tsv and .csv, else the file's types, with None for missing
+      values.
     lines: number of each row's first line in the file, from 1; empty for a file without lines.
   """
 
@@ -139,34 +182,52 @@ class Table:
   lines: Sequence[int] = ()
 
   def __len__(self) -> int:
-    return len(next(iter(self.columns.values()), ()))
+    return max(map(len, self.columns.values()), default=0)  # All are equally long.
 
-  def where(self, row: int) -> str:
-    """The row's name in messages."""
-    return f"{f'line {self.lines[row]}' if self.lines else f'row {row + 1}'} of {self.source}"
+  def row(self, number: int) -> dict[str, Any]:
+    """Column → cell of one row."""
+    return {name: values[number] for name, values in self.columns.items()}
 
-  def check_columns(self, wanted: Sequence[str], flags: str) -> None:
+  def where(self, number: int) -> str:
+    """The name of a row in messages."""
+    if self.lines:
+      return f"line {self.lines[number]} of {self.source}"
+    return f"row {number + 1} of {self.source}"
+
+  def check_columns(self, names: Sequence[str], flags: str) -> None:
     """Raises `UserError` if a column is missing, or there are no rows; `flags` name the columns."""
-    if not set(wanted) <= set(self.columns) or not len(self):
+    if not set(names) <= set(self.columns) or not len(self):
       raise UserError(
-        f"The table needs rows, and the columns {', '.join(wanted)}. Received: {self.source} with {len(self)} rows; "
-        f"it has {', '.join(self.columns) or 'none'}. Name them with {flags}."
+        f"The table needs rows, and the columns {', '.join(names)}. Received: {self.source} with "
+        f"{len(self)} rows; it has {', '.join(self.columns) or 'none'}. Name them with {flags}."
       )
 
 
 def cell_text(value: Any) -> str:
-  """A cell as text: empty for None and NaN; "1" for 1.0, because integer columns with gaps are read as floats."""
+  """A cell as text; empty for None and NaN."""
+  if value is None or value != value:
+    return ""
   if isinstance(value, bool):
     return str(value).lower()
   if isinstance(value, float) and value.is_integer():
-    value = int(value)
-  return "" if value is None or value != value else str(value)
+    # Integer columns with gaps are read as floats: a label 1 would become "1.0".
+    return str(int(value))
+  return str(value)
+
+
+def finite_number(label: Any) -> float:
+  """A label as a number; raises `ValueError` if it is none, or not finite in 32 bits."""
+  number = float(label)
+  if not is_finite(number):
+    raise ValueError(f"{label}, not a finite number of 32 bits,")
+  return number
 
 
 def read_table(path: str) -> Table:
   """Reads a table by its suffix: .tsv, .csv (RFC 4180 quoting), .jsonl or .parquet.
 
-  TSV has no quoting, so cells cannot contain tabs or line ends. A blank line is a row if there is one column.
+  TSV has no quoting, so cells cannot contain tabs or line ends. A blank line is a row if there is
+  one column.
 
   Raises:
     UserError: the file has another format than its suffix.
@@ -176,51 +237,62 @@ def read_table(path: str) -> Table:
     return Table(source=path, columns=_parquet_columns(path))
   if suffix == ".jsonl":
     return _json_table(path)
-  if suffix not in (".tsv", ".csv"):
-    raise UserError(f"A table's file name ends in .tsv, .csv, .jsonl or .parquet. Received: {path}.")
   if suffix == ".csv":
     return _text_table(_csv_rows(path), path)
-  return _text_table([(number, line.split("\t")) for number, line in enumerate(read_lines(path), 1)], path)
+  if suffix == ".tsv":
+    lines = enumerate(read_lines(path), 1)
+    return _text_table({number: line.split("\t") for number, line in lines}, path)
+  raise UserError(f"A table's file name ends in .tsv, .csv, .jsonl or .parquet. Received: {path}.")
 
 
-def _csv_rows(path: str) -> list[tuple[int, list[str]]]:
-  """Each row with the line where it begins; a cell may have several lines."""
+def _csv_rows(path: str) -> dict[int, list[str]]:
+  """The cells of each row, by the line where it begins; a cell may have several lines."""
   text = read_text(path)
-  csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # A cell may be a whole document.
+  # The library's limit is 128 KiB, but a cell may be a whole document.
+  csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+  # Strict: a stray quote would otherwise merge rows in silence.
   reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-  rows, line = [], 1
+  rows = {}
+  first_line = 1
   try:
-    for row in reader:
-      rows.append((line, row or [""]))
-      line = reader.line_num + 1
+    for cells in reader:
+      rows[first_line] = cells or [""]
+      first_line = reader.line_num + 1
   except csv.Error as error:
     raise UserError(
-      "A cell of a .csv file that has commas, quotes or line ends is quoted as a whole, with its own quotes doubled. "
-      f"Received: the row at line {line} of {path} ({error})."
+      "A cell of a .csv file that has commas, quotes or line ends is quoted as a whole, with its "
+      f"own quotes doubled. Received: the row at line {first_line} of {path} ({error})."
     ) from error
   return rows
 
 
-def _text_table(rows: list[tuple[int, list[str]]], path: str) -> Table:
-  header = rows[0][1] if rows else []
-  rows = [(line, row) for line, row in rows[1:] if row != [""] or len(header) == 1]
-  wrong = [(line, len(row)) for line, row in rows if len(row) != len(header)]
-  if wrong or len(set(header)) < len(header):
-    line, count = wrong[0] if wrong else (1, len(header))
-    raise UserError(
-      "A table needs different names in its header, and equal numbers of columns in all rows. Received: "
-      f"{path} with {', '.join(header)}, and {count} in line {line}. Is a text with tabs or commas not quoted, or the "
-      "suffix the wrong one?"
-    )
-  columns = {name: [row[i] for _, row in rows] for i, name in enumerate(header)}
-  return Table(source=path, columns=columns, lines=[line for line, _ in rows])
+def _text_table(cells_by_line: dict[int, list[str]], path: str) -> Table:
+  """The table of a text file, whose first line has the names of the columns."""
+  header = cells_by_line.get(1, [])
+  rows = {}
+  for line, cells in cells_by_line.items():
+    # A blank line is an empty cell where there is one column, and no row elsewhere.
+    if cells == [""] and len(header) != 1:
+      continue
+    if len(cells) != len(header) or len(set(header)) < len(header):
+      raise UserError(
+        "A table needs different names in its header, and equal numbers of columns in all rows. "
+        f"Received: {path} with {', '.join(header)}, and {len(cells)} in line {line}. Is a text "
+        "with tabs or commas not quoted, or the suffix the wrong one?"
+      )
+    if line > 1:
+      rows[line] = cells
+  columns = {name: [cells[i] for cells in rows.values()] for i, name in enumerate(header)}
+  return Table(source=path, columns=columns, lines=list(rows))
 
 
 def _json_table(path: str) -> Table:
+  """The table of a file with a JSON object a line; keys that a line lacks are None."""
   rows = {}
   for number, line in enumerate(read_lines(path), 1):
     if line.strip():
       rows[number] = files.parse_json(line, f"line {number} of {path}")
+  # All keys in the order in which they first occur.
   names = dict.fromkeys(name for row in rows.values() for name in row)
   columns = {name: [row.get(name) for row in rows.values()] for name in names}
   return Table(source=path, columns=columns, lines=list(rows))
@@ -234,6 +306,7 @@ def _parquet_columns(path: str) -> dict[str, list[Any]]:
   try:
     return parquet.read_table(data).to_pydict()
   except (pyarrow.ArrowException, OSError, ValueError) as error:
+    message = " ".join(str(error).split())
     raise UserError(
-      f"A .parquet file is complete and undamaged. Received: {path} ({' '.join(str(error).split())}). Copy it again."
+      f"A .parquet file is complete and undamaged. Received: {path} ({message}). Copy it again."
     ) from error

@@ -8,7 +8,8 @@ from support.tiny_finetuning import tokenizer
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks import glue
 from albert_tf.finetuning.tasks.glue import GlueTextTask
-from albert_tf.finetuning.tasks.text import METRICS, TextExample, text_rows
+from albert_tf.finetuning.tasks.text import METRICS, text_rows
+from albert_tf.finetuning.tasks.text_tables import TextExample
 from albert_tf.tokenization import AlbertTokenizer
 
 COLUMNS = {  # Of the files for training.

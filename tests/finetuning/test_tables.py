@@ -13,7 +13,8 @@ from support.tiny_finetuning import tokenizer
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import TableColumns, hold_out, read_table
-from albert_tf.finetuning.tasks.text import table_examples, table_task
+from albert_tf.finetuning.tasks.text import table_task
+from albert_tf.finetuning.tasks.text_tables import table_examples
 
 ROWS = [
   {"key": "r1", "question": 'the "blue" sky, old', "answer": "green", "stars": 10},

@@ -18,7 +18,7 @@ from albert_tf.configs.task import TaskSpec, best_run
 from albert_tf.finetuning import data
 from albert_tf.finetuning.tasks.choices import read_race
 from albert_tf.finetuning.tasks.squad.read import read_squad
-from albert_tf.finetuning.tasks.text import table_examples
+from albert_tf.finetuning.tasks.text_tables import table_examples
 from albert_tf.records import Manifest, encode_example, frame_record, read_records, scan_shard
 from albert_tf.records.manifest import Baseline, RecordFile, check_agreement
 from albert_tf.records.parse import decode_example

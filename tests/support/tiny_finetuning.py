@@ -7,7 +7,8 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.finetuning.tasks.text import TextExample, TextTask
+from albert_tf.finetuning.tasks.text import TextTask
+from albert_tf.finetuning.tasks.text_tables import TextExample
 from albert_tf.runs.settings import DistributionConfig
 
 # A learning rate at which random weights learn 64 examples by heart in seconds.

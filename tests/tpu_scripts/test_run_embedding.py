@@ -10,7 +10,7 @@ from support.commands.script_runs import run_script
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.sentence_vectors import SentenceTask
-from albert_tf.finetuning.tasks.text import TextExample
+from albert_tf.finetuning.tasks.text_tables import TextExample
 
 
 def write_data(folder):

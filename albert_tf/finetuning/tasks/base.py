@@ -1,5 +1,6 @@
 """The interface of a fine-tuning task: examples as rows, a loss, metrics and predictions.
 
+The engine knows a task only by this interface; the other files of this folder implement it.
 `docs/architecture.md` describes how to add a kind of task.
 """
 
@@ -19,8 +20,8 @@ from albert_tf.errors import UserError
 
 UNNAMED_OUTPUT = "logits"  # How `Outputs` names the output of a model that has one.
 
-# Output name → array `[n, …]`, one row an example in order. Where batches have different lengths S and the output has
-# an axis of S: a list of n arrays, at least as long as the row.
+# Output name → array `[n, …]`, one row an example in order. Where batches have different lengths S
+# and the output has an axis of S: a list of n arrays, at least as long as the row.
 Outputs = Mapping[str, Sequence[np.ndarray]]
 
 Column = np.ndarray | Sequence[np.ndarray]  # One array, or one array a row where lengths differ.
@@ -31,13 +32,13 @@ class FeatureSet:
   """The examples of one split, ready to be batched.
 
   Attributes:
-    rows: a mapping for each example: int32 arrays whose LAST axis is its length s (`input_ids`, `input_mask`,
-      `segment_ids`; multiple choice `[C, s]`), and scalars (`start_positions`).
-    labels: labels for the loss: an array `[n, …]`, a list of n arrays `[s]` (tags), or, for a model with named
-      outputs, a mapping of output names to one of these. None: no labels.
+    rows: a mapping for each example: int32 arrays whose LAST axis is its length s (`input_ids`,
+      `input_mask`, `segment_ids`; multiple choice `[C, s]`), and scalars (`start_positions`).
+    labels: labels for the loss: an array `[n, …]`, a list of n arrays `[s]` (tags), or, for a model
+      with named outputs, a mapping of output names to one of these. None: no labels.
     pad_values: name → padding value of a row, by default 0; "labels" for tags.
-    weights: a weight for each example `[n]` or token, n arrays `[s]`; None: 1. A batch's loss is the weighted mean
-      over all replicas.
+    weights: a weight for each example `[n]` or token, n arrays `[s]`; None: 1. A batch's loss is
+      the weighted mean over all replicas.
   """
 
   rows: Sequence[Mapping[str, np.ndarray]]
@@ -55,10 +56,16 @@ class FeatureSet:
 
   def fingerprint(self) -> str:
     """A hash of all data that training or evaluation uses."""
-    named = self.labels if isinstance(self.labels, Mapping) else {"labels": self.labels}
-    columns = [(name, c) for name, c in {**named, "weights": self.weights}.items() if c is not None]
-    rows = (pair for row in self.rows for pair in row.items())
-    return fingerprint((name, array) for name, c in columns for array in c) + fingerprint(rows)
+    columns: dict[str, Any] = {"labels": self.labels}
+    if isinstance(self.labels, Mapping):
+      columns = dict(self.labels)
+    columns["weights"] = self.weights
+    targets = [
+      (name, array) for name, column in columns.items() if column is not None for array in column
+    ]
+    # Rows are made on access: all of them at once could take gigabytes.
+    inputs = (pair for row in self.rows for pair in row.items())
+    return fingerprint(targets) + fingerprint(inputs)
 
 
 def fingerprint(arrays: Iterable[tuple[str, np.ndarray]]) -> str:
@@ -66,20 +73,22 @@ def fingerprint(arrays: Iterable[tuple[str, np.ndarray]]) -> str:
   digest = hashlib.sha256()
   for name, value in arrays:
     array = np.ascontiguousarray(value)
-    digest.update(f"{name} {array.dtype.str}{array.shape}".encode() + array.tobytes())
+    digest.update(f"{name} {array.dtype.str}{array.shape}".encode())
+    digest.update(array.tobytes())
   return digest.hexdigest()
 
 
 class FineTuningTask(abc.ABC):
   """Base class of tasks with their data, for `fit.fine_tune`.
 
-  A run trains on "train", evaluates "eval" (which chooses the best weights) and every "eval_…", and predicts "test" and
-  every "test_…"; test splits with labels are also evaluated. `write_predictions` stores the outputs in the run
-  directory; `stored` and `ensemble` combine those of several runs.
+  A run trains on "train", evaluates "eval" (which chooses the best weights) and every "eval_…", and
+  predicts "test" and every "test_…"; test splits with labels are also evaluated.
+  `write_predictions` stores the outputs in the run directory; `stored` and `ensemble` combine those
+  of several runs.
 
   Attributes:
-    spec: the description of the task, which decides the model. The engine saves `spec.settled(metrics)` as
-      `task.json`.
+    spec: the description of the task, which decides the model. The engine saves
+      `spec.settled(metrics)` as `task.json`.
     best_metric: name of the metric that chooses the best checkpoint; higher is better.
     head_options: arguments of the head, except number of labels and dropout, which the engine sets.
     training_options: further values on which the weights depend, for the run's identity.
@@ -101,7 +110,9 @@ class FineTuningTask(abc.ABC):
   def split(self, name: str) -> Any:
     """The examples of a split; raises `UserError` if there are none."""
     if not self.splits.get(name):
-      raise UserError(f"{self.spec.name} needs {name} data here. Received: none. Name its file or folder.")
+      raise UserError(
+        f"{self.spec.name} needs {name} data here. Received: none. Name its file or folder."
+      )
     return self.splits[name]
 
   @abc.abstractmethod
@@ -116,20 +127,28 @@ class FineTuningTask(abc.ABC):
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
     """Writes predictions of a split into an existing directory."""
 
+  # The next two are for tasks that can be in an ensemble.
+
   def stored(self, directory: str, split: str) -> Outputs:
     """The outputs for a split that `write_predictions` stored in a directory.
 
     Raises:
       UserError: there are none, or they are for other examples.
     """
-    raise UserError(f"{self.spec.kind} has no --ensemble_of. Received: it.")
+    raise UserError(
+      f"Tasks of the kind {self.spec.kind} have no ensembles. Received: --ensemble_of with "
+      f"{directory}. Use one run."
+    )
 
   def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
-    """Combines the `stored` outputs of several runs into one: means of probabilities, or of values (section 4.9)."""
+    """Combines the `stored` outputs of several runs: means of probabilities, or of values (section 4.9)."""
     raise NotImplementedError
 
 
 def write_tsv(path: str, rows: Iterable[Sequence[str]]) -> None:
-  """Writes a header and rows of cells, in which tabs and line ends become spaces."""
+  """Writes rows of cells, in which tabs and line ends become spaces."""
   with files.atomic_writer(path, "w") as stream:
-    stream.writelines("\t".join(re.sub(r"[\t\r\n]", " ", cell) for cell in cells) + "\n" for cells in rows)
+    for row in rows:
+      # TSV has no quoting: a tab in a text would be the end of its cell.
+      cells = [re.sub(r"[\t\r\n]", " ", cell) for cell in row]
+      stream.write("\t".join(cells) + "\n")

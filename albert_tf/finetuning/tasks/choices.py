@@ -1,6 +1,9 @@
-"""Reads multiple choice questions: RACE in both of its layouts, and tables."""
+"""Reads multiple choice questions: RACE in both of its layouts, and tables.
 
-from collections.abc import Iterator, Sequence
+It does not import TensorFlow; `multiple_choice.py` makes the task of these questions.
+"""
+
+from collections.abc import Sequence
 import os
 import string
 from typing import NamedTuple
@@ -21,7 +24,7 @@ class ChoiceExample(NamedTuple):
   context: str  # The passage; empty where the data has none.
   question: str
   choices: tuple[str, ...]
-  label: str | None = None  # The right choice, as it is written in the data, such as "A"; None: not known.
+  label: str | None = None  # The right choice, as it is written in the data, such as "A".
   group: str = ""  # A part of the data that gets a score of its own, such as "middle".
 
 
@@ -31,8 +34,9 @@ class ChoiceExample(NamedTuple):
 def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> list[ChoiceExample]:
   """Reads the questions of one split in the order of the files' names, each with its level as group.
 
-  The files of `{train,dev,test}/{middle,high}/` have a JSON object in each line, which is a passage. The data set has
-  one file for each passage. The original ALBERT has one file `all.txt`; if it is there, only it is read.
+  The files of `{train,dev,test}/{middle,high}/` have a JSON object in each line, which is a
+  passage. The data set has one file for each passage. The original ALBERT has one file `all.txt`;
+  if it is there, only it is read.
 
   Args:
     data_dir: the folder `RACE`, or the folder that contains it.
@@ -44,37 +48,54 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
 
   Reference: Lai et al. 2017, arXiv 1704.04683.
   """
-  found: list[ChoiceExample] = []
+  examples: list[ChoiceExample] = []
   for level in levels:
-    folders = [os.path.join(root, split, level) for root in (os.path.join(data_dir, "RACE"), data_dir)]
-    folder = next(filter(files.exists, folders), None)
-    if folder is None:
-      raise UserError(
-        "RACE must be in {train,dev,test}/{middle,high}/ of --data_dir or of its folder RACE. Received: "
-        f"{data_dir} without {split}/{level}. If one level is all there is, give --middle_only or --high_only."
-      )
+    folder = _race_folder(data_dir, split, level)
     names = [name for name in files.listdir(folder) if name.endswith(".txt")]
-    for name in [_RACE_LINES] if _RACE_LINES in names else names:
+    # all.txt was made from the other files: both together would be every question twice.
+    if _RACE_LINES in names:
+      names = [_RACE_LINES]
+    for name in names:
       path = os.path.join(folder, name)
       for number, line in enumerate(read_lines(path), 1):
         if line.strip():
-          found += _questions(line, where=f"{path}:{number}", level=level)
-  return found
+          examples += _questions(line, where=f"{path}:{number}", level=level)
+  return examples
 
 
-def _questions(line: str, *, where: str, level: str) -> Iterator[ChoiceExample]:
+def _race_folder(data_dir: str, split: str, level: str) -> str:
+  for root in (os.path.join(data_dir, "RACE"), data_dir):
+    folder = os.path.join(root, split, level)
+    if files.exists(folder):
+      return folder
+  raise UserError(
+    "RACE must be in {train,dev,test}/{middle,high}/ of --data_dir or of its folder RACE. Received: "
+    f"{data_dir} without {split}/{level}. If one level is all there is, give --middle_only or "
+    "--high_only."
+  )
+
+
+def _questions(line: str, *, where: str, level: str) -> list[ChoiceExample]:
+  """The questions of a passage, such as `high7.txt:0`, `high7.txt:1`."""
   passage = files.parse_json(line, where)
+  examples = []
   try:
-    name, questions = passage.get("id") or os.path.basename(where), passage["questions"]
+    name = passage.get("id") or os.path.basename(where)
+    questions = passage["questions"]
     labels = passage.get("answers") or [None] * len(questions)
-    for number, row in enumerate(zip(questions, passage["options"], labels, strict=True)):
-      question, choices, label = row
-      yield ChoiceExample(f"{name}:{number}", passage["article"], question, tuple(choices), label, level)
+    rows = zip(questions, passage["options"], labels, strict=True)
+    for number, (question, choices, label) in enumerate(rows):
+      example_id = f"{name}:{number}"
+      examples.append(
+        ChoiceExample(example_id, passage["article"], question, tuple(choices), label, level)
+      )
   except (AttributeError, KeyError, TypeError, ValueError) as error:
     raise UserError(
-      "A passage of RACE is a JSON object with article, questions, options and, where known, answers. Received: "
-      f"{where} ({type(error).__name__}: {error}). Other questions: --task_name=custom."
+      "A passage of RACE is a JSON object with article, questions, options and, where known, "
+      f"answers. Received: {where} ({type(error).__name__}: {error}). Other questions: "
+      "--task_name=custom."
     ) from error
+  return examples
 
 
 # ------------------------------------------------------------------ tables
@@ -85,7 +106,9 @@ class ChoiceColumns(Settings):
 
   context_column: str = setting("", "Column of the passages, if there are any.")
   question_column: str = setting("question", "Column of the questions.")
-  choice_columns: tuple[str, ...] = setting(("choices",), "One column for each choice, or one of lists.")
+  choice_columns: tuple[str, ...] = setting(
+    ("choices",), "One column for each choice, or one of lists."
+  )
   label_column: str = setting("label", "Column of the right choices.")
   choice_names: tuple[str, ...] = setting(
     tuple(string.ascii_uppercase), "Labels of the choices in order, such as 0,1,2,3."
@@ -93,33 +116,45 @@ class ChoiceColumns(Settings):
   id_column: str = setting("", "Column of the rows' names in predictions. Default: file and line.")
 
 
-def choice_examples(table: Table, columns: ChoiceColumns, *, labelled: bool = True) -> list[ChoiceExample]:
+def choice_examples(
+  table: Table, columns: ChoiceColumns, *, labelled: bool = True
+) -> list[ChoiceExample]:
   """The questions of a table; with `labelled` each needs a label.
 
   Raises:
     UserError: a column is missing, or a choice is empty.
   """
-  wanted = [columns.context_column, columns.question_column, *columns.choice_columns, columns.id_column]
-  wanted += [columns.label_column] if labelled else []
+  needed = [columns.context_column, columns.question_column, *columns.choice_columns]
+  needed.append(columns.id_column)
+  if labelled:
+    needed.append(columns.label_column)
   table.check_columns(
-    [name for name in wanted if name],
+    [name for name in needed if name],
     "--context_column, --question_column, --choice_columns and --label_column",
   )
   return [_example(table, number, columns) for number in range(len(table))]
 
 
 def _example(table: Table, number: int, columns: ChoiceColumns) -> ChoiceExample:
+  """One row as a question."""
   where = table.where(number)
-  row = {name: values[number] for name, values in table.columns.items()}
+  row = table.row(number)
   cells = [row[name] for name in columns.choice_columns]
-  choices = tuple(map(cell_text, cells[0] if isinstance(cells[0], list) else cells))
-  if not all(map(str.strip, choices)) or len(choices) < 2:
+  # A single column may hold a list of the choices.
+  choices = tuple(map(cell_text, cells))
+  if isinstance(cells[0], list):
+    choices = tuple(map(cell_text, cells[0]))
+  if len(choices) < 2 or not all(map(str.strip, choices)):
     raise UserError(
-      "Every question has all its choices, two or more, in a column each (--choice_columns=a,b,c,d) or in one of "
-      f"lists. Received: {cells!r:.80} in {where}."
+      "Every question has all its choices, two or more, in a column each (--choice_columns=a,b,c,d) "
+      f"or in one of lists. Received: {cells!r:.80} in {where}."
     )
-  context, question, label, name = (
-    cell_text(row.get(column))
-    for column in (columns.context_column, columns.question_column, columns.label_column, columns.id_column)
+  # Columns that are not named, "", are not in the table.
+  label = cell_text(row.get(columns.label_column)).strip()
+  return ChoiceExample(
+    id=cell_text(row.get(columns.id_column)) or where,
+    context=cell_text(row.get(columns.context_column)),
+    question=cell_text(row.get(columns.question_column)),
+    choices=choices,
+    label=label or None,
   )
-  return ChoiceExample(name or where, context, question, choices, label.strip() or None)

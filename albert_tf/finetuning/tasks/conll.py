@@ -1,6 +1,9 @@
-"""Reads tagged sentences: columns as in the CoNLL tasks, CoNLL-U, JSON lines and Parquet."""
+"""Reads tagged sentences: columns as in the CoNLL tasks, CoNLL-U, JSON lines and Parquet.
 
-from collections.abc import Iterator
+It does not import TensorFlow; `tagging.py` makes the task of these sentences.
+"""
+
+from collections.abc import Iterator, Sequence
 import re
 from typing import NamedTuple
 
@@ -10,7 +13,8 @@ from albert_tf.settings import Settings, setting
 
 _DOCUMENT = "-DOCSTART-"
 _BLANK_TAG = "_"  # How column files write "not known".
-_CONLLU_SKIPPED = re.compile(r"#|\d+[-.]\d+\t")  # Comments, multi-word tokens and empty nodes of CoNLL-U.
+# Comments, multi-word tokens and empty nodes of CoNLL-U.
+_CONLLU_SKIPPED = re.compile(r"#|\d+[-.]\d+\t")
 
 
 class TaggedSentence(NamedTuple):
@@ -30,8 +34,12 @@ class TaggedSentence(NamedTuple):
 class Columns(Settings):
   """Columns or keys of words and tags."""
 
-  token_column: int | None = setting(None, "Column of words, from 0. Default: 0, in .conllu 1.", minimum=0)
-  tag_column: int | None = setting(None, "Column of tags; -1 is the last. Default: -1, in .conllu 3.")
+  token_column: int | None = setting(
+    None, "Column of words, from 0. Default: 0, in .conllu 1.", minimum=0
+  )
+  tag_column: int | None = setting(
+    None, "Column of tags; -1 is the last. Default: -1, in .conllu 3."
+  )
   token_key: str = setting("tokens", ".jsonl, .parquet: key of the words.")
   tag_key: str = setting("tags", ".jsonl, .parquet: key of the tags.")
 
@@ -39,58 +47,79 @@ class Columns(Settings):
 def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
   """Reads `.jsonl` and `.parquet` as tables of lists, other files as columns.
 
-  Column files have a word in each line, a blank line between sentences, and lines of -DOCSTART- between documents. A
-  line with a tab is split at tabs, so words may contain spaces; other lines at spaces. In `.conllu`, comments,
-  multi-word tokens and empty nodes are left out. A file has no tags if its tag column is missing, contains only "_"
-  or is the column of the words.
+  Column files have a word in each line, a blank line between sentences, and lines of -DOCSTART-
+  between documents. A line with a tab is split at tabs, so words may contain spaces; other lines at
+  spaces. In `.conllu`, comments, multi-word tokens and empty nodes are left out. A file has no tags
+  if its tag column is missing, contains only "_" or is the column of the words.
 
   Raises:
     UserError: a key or a column is missing, or only some words have tags.
   """
-  is_table = path.endswith((".jsonl", ".json", ".parquet"))  # `read_table` refuses .json.
-  sentences = list((_from_table if is_table else _from_columns)(path, columns))
+  if path.endswith((".jsonl", ".json", ".parquet")):  # `read_table` refuses .json.
+    sentences = list(_from_table(path, columns))
+  else:
+    sentences = list(_from_columns(path, columns))
   if all(set(sentence.tags or ()) <= {_BLANK_TAG} for sentence in sentences):
-    sentences = [sentence._replace(tags=None) for sentence in sentences]
-  elif wrong := [each for each in sentences if len(each.tags or ()) != len(each.words)]:
-    raise UserError(
-      f"All words of a file must have tags, or none. Received: {len(wrong[0].words)} words and "
-      f"{len(wrong[0].tags or ())} tags in the sentence of {wrong[0].where}. Fix it, or name the tags' column "
-      "(--tag_column) or key (--tag_key)."
-    )
+    return [sentence._replace(tags=None) for sentence in sentences]
+  for sentence in sentences:
+    num_tags = len(sentence.tags or ())
+    if num_tags != len(sentence.words):
+      raise UserError(
+        f"All words of a file must have tags, or none. Received: {len(sentence.words)} words and "
+        f"{num_tags} tags in the sentence of {sentence.where}. Fix it, or name the tags' column "
+        "(--tag_column) or key (--tag_key)."
+      )
   return sentences
 
 
 def _from_table(path: str, columns: Columns) -> Iterator[TaggedSentence]:
   table = read_table(path)
   table.check_columns([columns.token_key], "--token_key")
-  known = table.columns.get(columns.tag_key, [None] * len(table))
-  for number, (words, tags) in enumerate(zip(table.columns[columns.token_key], known, strict=True)):
+  for number in range(len(table)):
+    row = table.row(number)
+    words = row[columns.token_key]
+    tags = row.get(columns.tag_key)
     if not isinstance(words, list):
-      raise UserError(f"A sentence is a list of words. Received: {words!r:.60} in {table.where(number)}.")
+      raise UserError(
+        f"A sentence is a list of words. Received: {words!r:.60} in {table.where(number)}."
+      )
+    if tags:
+      tags = tuple(map(str, tags))
     if words:
-      tags = tuple(map(str, tags)) if tags else None
-      yield TaggedSentence(tuple(map(str, words)), tags, table.where(number))
+      yield TaggedSentence(tuple(map(str, words)), tags or None, table.where(number))
 
 
 def _from_columns(path: str, columns: Columns) -> Iterator[TaggedSentence]:
-  conllu = path.endswith(".conllu")
-  word_at = columns.token_column if columns.token_column is not None else int(conllu)
-  tag_at = columns.tag_column if columns.tag_column is not None else (3 if conllu else -1)
-  rows: list[list[str]] = []
-  for number, line in enumerate([*read_lines(path), ""], 1):
-    cells = _cells(line)
-    if conllu and _CONLLU_SKIPPED.match(line):
+  # The columns of the format, unless others are named.
+  is_conllu = path.endswith(".conllu")
+  word_column = 0
+  tag_column = -1
+  if is_conllu:
+    word_column = 1
+    tag_column = 3
+  if columns.token_column is not None:
+    word_column = columns.token_column
+  if columns.tag_column is not None:
+    tag_column = columns.tag_column
+
+  rows: list[list[str]] = []  # The lines of the sentence so far.
+  # A last blank line ends the last sentence.
+  lines = read_lines(path) + [""]
+  for number, line in enumerate(lines, 1):
+    if is_conllu and _CONLLU_SKIPPED.match(line):
       continue
-    if cells and cells[0] != _DOCUMENT:
-      if len(cells) <= word_at:
-        raise UserError(
-          f"Each line has its word in column {word_at}, counted from 0. Received: "
-          f"{len(cells)} columns in line {number} of {path}. Fix it, or name another --token_column."
-        )
+    cells = _cells(line)
+    is_word = bool(cells) and cells[0] != _DOCUMENT
+    if is_word and len(cells) <= word_column:
+      raise UserError(
+        f"Each line has its word in column {word_column}, counted from 0. Received: {len(cells)} "
+        f"columns in line {number} of {path}. Fix it, or name another --token_column."
+      )
+    if is_word:
       rows.append(cells)
     elif rows:
-      tagged = [row for row in rows if -len(row) <= tag_at < len(row) and tag_at % len(row) != word_at]
-      words, tags = tuple(row[word_at] for row in rows), tuple(row[tag_at] for row in tagged)
+      words = tuple(row[word_column] for row in rows)
+      tags = _tags(rows, word_column, tag_column)
       yield TaggedSentence(words, tags or None, f"line {number - len(rows)} of {path}")
       rows = []
 
@@ -98,4 +127,18 @@ def _from_columns(path: str, columns: Columns) -> Iterator[TaggedSentence]:
 def _cells(line: str) -> list[str]:
   """The cells of a line; a word may contain a no-break space, so `split()` is not used."""
   line = line.strip(" \t")
-  return re.split("\t" if "\t" in line else " +", line) if line else []
+  if not line:
+    return []
+  if "\t" in line:
+    return line.split("\t")
+  return re.split(" +", line)
+
+
+def _tags(rows: Sequence[Sequence[str]], word_column: int, tag_column: int) -> tuple[str, ...]:
+  """The tags of the rows that have one: the last column of a row of one cell is its word."""
+  tags = []
+  for cells in rows:
+    has_column = -len(cells) <= tag_column < len(cells)
+    if has_column and tag_column % len(cells) != word_column:
+      tags.append(cells[tag_column])
+  return tuple(tags)

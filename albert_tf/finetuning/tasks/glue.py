@@ -12,11 +12,12 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import read_lines
 from albert_tf.finetuning.tasks.base import Outputs, write_tsv
-from albert_tf.finetuning.tasks.text import TextExample, TextTask
+from albert_tf.finetuning.tasks.text import TextTask
+from albert_tf.finetuning.tasks.text_tables import TextExample
 from albert_tf.tokenization import Tokenizer
 
-SUBMISSION_FOLDER = "submission"
-_NLI_LABELS = ("entailment", "not_entailment")
+# ------------------------------------------------------------------ the tasks
+
 _FILES = {"train": "train.tsv", "eval": "dev.tsv", "test": "test.tsv"}
 _MNLI_FILES = {
   "train": "train.tsv",
@@ -41,31 +42,50 @@ class GlueTask:
   metrics: tuple[str, ...] = ("accuracy",)  # The first decides.
   columns: tuple[str, ...] = ()  # Names by position where train and dev have no header.
   files: Mapping[str, str] = dataclasses.field(default_factory=lambda: _FILES)
-  submission: Mapping[str, str] = dataclasses.field(default_factory=dict)  # Split → name of its file.
+  submission: Mapping[str, str] = dataclasses.field(default_factory=dict)  # Split → its file.
 
 
-_COLA_METRICS = ("matthews_correlation", "accuracy")
-_ALL_TASKS = (
-  GlueTask(
-    "cola", "CoLA", ("sentence",), metrics=_COLA_METRICS, columns=("source", "label", "mark", "sentence")
-  ),
-  GlueTask("sst-2", "SST-2", ("sentence",)),
-  GlueTask("mrpc", "MRPC", ("#1 String", "#2 String"), "Quality", metrics=("accuracy", "f1")),
-  GlueTask("sts-b", "STS-B", label="score", label_names=(), metrics=("pearson", "spearman")),
-  GlueTask("qqp", "QQP", ("question1", "question2"), "is_duplicate", metrics=("accuracy", "f1")),
-  GlueTask(
-    "mnli",
-    "MNLI",
-    label="gold_label",
-    label_names=("contradiction", "entailment", "neutral"),
-    files=_MNLI_FILES,
-    submission={"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_ax": "AX"},
-  ),
-  GlueTask("qnli", "QNLI", ("question", "sentence"), label_names=_NLI_LABELS),
-  GlueTask("rte", "RTE", label_names=_NLI_LABELS),
-  GlueTask("wnli", "WNLI"),
+_NLI_LABELS = ("entailment", "not_entailment")
+_COLA = GlueTask(
+  "cola",
+  "CoLA",
+  texts=("sentence",),
+  metrics=("matthews_correlation", "accuracy"),
+  columns=("source", "label", "mark", "sentence"),
 )
+_SST_2 = GlueTask("sst-2", "SST-2", texts=("sentence",))
+_MRPC = GlueTask(
+  "mrpc",
+  "MRPC",
+  texts=("#1 String", "#2 String"),
+  label="Quality",
+  metrics=("accuracy", "f1"),
+)
+_STS_B = GlueTask("sts-b", "STS-B", label="score", label_names=(), metrics=("pearson", "spearman"))
+_QQP = GlueTask(
+  "qqp",
+  "QQP",
+  texts=("question1", "question2"),
+  label="is_duplicate",
+  metrics=("accuracy", "f1"),
+)
+_MNLI = GlueTask(
+  "mnli",
+  "MNLI",
+  label="gold_label",
+  label_names=("contradiction", "entailment", "neutral"),
+  files=_MNLI_FILES,
+  submission={"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_ax": "AX"},
+)
+_QNLI = GlueTask("qnli", "QNLI", texts=("question", "sentence"), label_names=_NLI_LABELS)
+_RTE = GlueTask("rte", "RTE", label_names=_NLI_LABELS)
+_WNLI = GlueTask("wnli", "WNLI")
+
+_ALL_TASKS = (_COLA, _SST_2, _MRPC, _STS_B, _QQP, _MNLI, _QNLI, _RTE, _WNLI)
 TASKS: Mapping[str, GlueTask] = {task.name: task for task in _ALL_TASKS}
+
+
+# ------------------------------------------------------------------ files
 
 
 def read_splits(task: GlueTask, data_dir: str) -> dict[str, list[TextExample]]:
@@ -74,20 +94,23 @@ def read_splits(task: GlueTask, data_dir: str) -> dict[str, list[TextExample]]:
   Raises:
     UserError: there is no file, or one has another format.
   """
+  # The parent too: MNLI's diagnostic set is a task of its own, with a folder beside MNLI.
   folders = (data_dir, os.path.join(data_dir, task.folder), os.path.dirname(data_dir.rstrip("/")))
-  found = {}
+  splits = {}
   for split, name in task.files.items():
-    names = (name, _DIAGNOSTIC_FILE) if name.endswith("AX.tsv") else (name,)
-    paths = [os.path.join(folder, each) for folder in folders for each in names]
-    path = next(filter(files.exists, paths), None)
-    if path is not None:
-      found[split] = read_tsv(task, path, split)
-  if not found:
+    names = [name]
+    if split == "test_ax":
+      names.append(_DIAGNOSTIC_FILE)
+    for path in [os.path.join(folder, name) for folder in folders for name in names]:
+      if files.exists(path):
+        splits[split] = read_tsv(task, path, split)
+        break
+  if not splits:
     raise UserError(
-      f"data_dir holds {' or '.join(task.files.values())}, itself or in {task.folder}/. Received: {data_dir!r}, which "
-      "has none of them. Download GLUE, and name its folder or the task's."
+      f"data_dir holds {' or '.join(task.files.values())}, itself or in {task.folder}/. Received: "
+      f"{data_dir!r}, which has none of them. Download GLUE, and name its folder or the task's."
     )
-  return found
+  return splits
 
 
 def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
@@ -97,29 +120,43 @@ def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
     UserError: a column is missing, or there are no rows.
   """
   rows = [line.split("\t") for line in read_lines(path) if line.strip()]
-  test = split.startswith("test")
+  is_test = split.startswith("test")
+
+  # Where the texts and the label are.
   columns = list(task.columns)
-  if test or not columns:
-    columns, rows = (rows or [[]])[0], rows[1:]
-  wanted = [*task.texts, *([] if test else [task.label])]
-  if not rows or not set(wanted) <= set(columns):
+  if rows and (is_test or not columns):
+    columns = rows.pop(0)
+  needed = list(task.texts)
+  if not is_test:
+    needed.append(task.label)
+  if not rows or not set(needed) <= set(columns):
     raise UserError(
-      f"{task.folder}'s {split} file needs rows, and the columns {', '.join(wanted)}. Received: {path} with "
-      f"{len(rows)} rows and {', '.join(columns)}. Is it the file of another task?"
+      f"{task.folder}'s {split} file needs rows, and the columns {', '.join(needed)}. Received: "
+      f"{path} with {len(rows)} rows and {', '.join(columns)}. Is it the file of another task?"
     )
-  places = [columns.index(name) for name in wanted]
-  # Test rows are told apart by their first column, "index" or "id"; the others have no number of their own.
-  numbered = test and columns[0] in ("index", "id")
-  found = []
+  positions = [columns.index(name) for name in needed]
+  # Test rows are identified by their first column; the others have no number of their own.
+  has_numbers = is_test and columns[0] in ("index", "id")
+
+  examples = []
   for number, cells in enumerate(rows):
-    if len(cells) > max(places):
-      texts = [cells[place] for place in places]
-      label = None if test else texts.pop().strip()
-      pair = texts[1] if len(texts) > 1 else None
-      found.append(TextExample(cells[0] if numbered else str(number), texts[0], pair, label))
-  if len(found) < len(rows):  # QQP's release has some.
-    logging.warning("%s: %d rows have too few columns and are left out", path, len(rows) - len(found))
-  return found
+    if len(cells) <= max(positions):  # QQP's release has some.
+      continue
+    texts = [cells[position] for position in positions]
+    label = None
+    if not is_test:
+      label = texts.pop().strip()
+    example_id = str(number)
+    if has_numbers:
+      example_id = cells[0]
+    examples.append(TextExample(example_id, *texts, label=label))
+  if len(examples) < len(rows):
+    num_short = len(rows) - len(examples)
+    logging.warning("%s: %d rows have too few columns and are left out", path, num_short)
+  return examples
+
+
+# ------------------------------------------------------------------ the task
 
 
 class GlueTextTask(TextTask):
@@ -140,11 +177,15 @@ class GlueTextTask(TextTask):
   def __init__(self, name: str, *, data_dir: str, tokenizer: Tokenizer, max_seq_length: int = 512):
     if name.lower() not in TASKS:
       raise UserError(
-        f"task_name must be one of {', '.join(TASKS)}, custom. Received: {name!r}. A table of your own is 'custom'."
+        f"task_name must be one of {', '.join(TASKS)}, custom. Received: {name!r}. A table of your "
+        "own is 'custom'."
       )
     self.glue = TASKS[name.lower()]
+    kind = "regression"
+    if self.glue.label_names:
+      kind = "classification"
     spec = TaskSpec(
-      kind="classification" if self.glue.label_names else "regression",
+      kind=kind,
       name=self.glue.name,
       label_names=self.glue.label_names,
       pair=len(self.glue.texts) > 1,
@@ -161,8 +202,10 @@ class GlueTextTask(TextTask):
     predictions = self.predictions(outputs)
     if self.spec.kind == "regression":
       predictions = np.clip(predictions, 0.0, 5.0)  # STS-B's scale; GLUE refuses others.
-    folder = os.path.join(directory, SUBMISSION_FOLDER)
+    rows = [("index", "prediction")]
+    for example, prediction in zip(self.splits[split], predictions, strict=True):
+      rows.append((example.id, self.label_text(prediction)))
+    folder = os.path.join(directory, "submission")
     files.makedirs(folder)
-    rows = [(each.id, self.label_text(p)) for each, p in zip(self.splits[split], predictions, strict=True)]
     name = self.glue.submission.get(split, self.glue.folder)
-    write_tsv(os.path.join(folder, f"{name}.tsv"), [("index", "prediction"), *rows])
+    write_tsv(os.path.join(folder, f"{name}.tsv"), rows)

@@ -18,8 +18,8 @@ _QUESTIONS_AT_ONCE = 256
 class MultipleChoiceTask(ScoresTask):
   """Multiple choice; the metric is the share of right answers.
 
-  Each choice has a row: `[CLS] context [SEP] question and choice [SEP]`. Question and choice keep their LAST
-  `max_qa_length` tokens; the context is cut at its end.
+  Each choice has a row: `[CLS] context [SEP] question and choice [SEP]`. Question and choice keep
+  their LAST `max_qa_length` tokens; the context is cut at its end.
 
   Args:
     splits: "train", "eval", "test" → questions; splits that are not needed may be absent.
@@ -47,26 +47,38 @@ class MultipleChoiceTask(ScoresTask):
     name: str = "race",
     choice_names: Sequence[str] = string.ascii_uppercase,
   ):
-    counts = {len(example.choices): example for split in splits.values() for example in split}
+    # A batch is [B, C, S], so C is the same everywhere. Number of choices → an example for messages.
+    counts = {}
+    for examples in splits.values():
+      for example in examples:
+        counts[len(example.choices)] = example.id
     if len(counts) != 1 or max(counts) > len(choice_names):
-      received = ", ".join(f"{count} in {example.id}" for count, example in counts.items())
+      received = ", ".join(f"{count} in {example_id}" for count, example_id in counts.items())
       raise UserError(
-        f"All questions have the same number of choices, and a name for each. Received: {received or 'no question'}. "
-        "Add or drop choices, or set --choice_names."
+        "All questions have the same number of choices, and a name for each. Received: "
+        f"{received or 'no question'}. Add or drop choices, or set --choice_names."
       )
     spec = TaskSpec(
-      kind="multiple_choice", name=name, pair=True, max_seq_length=max_seq_length, max_qa_length=max_qa_length
+      kind="multiple_choice",
+      name=name,
+      pair=True,
+      max_seq_length=max_seq_length,
+      max_qa_length=max_qa_length,
     )
     super().__init__(spec, splits, names=choice_names[: max(counts)])
     self._tokenizer = tokenizer
 
   def rows(self, examples: Sequence[ChoiceExample]) -> PackedRows:
     """Rows `[C, S]` of each question."""
+    columns = {
+      "context": [example.context for example in examples],
+      "question": [example.question for example in examples],
+      "choices": [example.choices for example in examples],
+    }
     return tokenized(
       self._tokenizer,
       "choices",
-      examples,
-      lambda example: (example.context, example.question, example.choices),
+      columns,
       at_once=_QUESTIONS_AT_ONCE,
       max_length=self.spec.max_seq_length,
       max_qa_length=self.spec.max_qa_length,
@@ -76,8 +88,10 @@ class MultipleChoiceTask(ScoresTask):
     self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[ChoiceExample]
   ) -> dict[str, float]:
     """`accuracy`, and `accuracy_GROUP` of each group, such as "middle" and "high" of RACE."""
-    right = predictions == labels
+    is_right = predictions == labels
+    values = {"accuracy": float(np.mean(is_right))}
     groups = np.array([example.group for example in examples])
-    names = sorted(set(groups) - {""})
-    of_groups = {f"accuracy_{name}": float(np.mean(right[groups == name])) for name in names}
-    return {"accuracy": float(np.mean(right)), **of_groups}
+    # Examples without a group have the group "".
+    for group in sorted(set(groups) - {""}):
+      values[f"accuracy_{group}"] = float(np.mean(is_right[groups == group]))
+    return values

@@ -1,87 +1,99 @@
-"""Examples as packed rows of ids, from which the other inputs are computed."""
+"""Examples as packed rows of ids, from which the model's other inputs are computed.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+Every task makes its `FeatureSet.rows` here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import coordinator_cpu
-from albert_tf.keras_api.preprocessor import INPUT_NAMES, AlbertPreprocessor
+from albert_tf.keras_api.preprocessor import AlbertPreprocessor
 from albert_tf.progress import track
 from albert_tf.tokenization import Tokenizer
-
-_Example = TypeVar("_Example")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PackedRows(Sequence[Mapping[str, np.ndarray]]):
-  """Rows `[CLS] first [SEP] second [SEP]` of n examples, made on access; all rows of RACE would take 2 GB.
+  """Rows `[CLS] first [SEP] second [SEP]` of n examples, made on access.
 
-  An item has int32 `input_ids`, `input_mask` and `segment_ids` `[…, s]`, `p_mask` and `more`.
+  An item has int32 `input_ids`, `input_mask` and `segment_ids` `[…, s]`, `p_mask` and the scalars:
+
+      input_ids    [CLS]  a  b  [SEP]  c  d  [SEP]     length 7, second_begin 4
+      segment_ids    0    0  0    0    1  1    1
+      p_mask         0    1  1    1    0  0    1       0 where an answer can be
 
   Attributes:
     ids: ids of each example `[…, s]`, padded if its rows (such as choices) have different lengths.
     lengths: lengths of each example's rows `[…]`, without padding.
-    second: positions `[…]` of the first token of the second segment, for each example.
-    p_mask: whether to add "p_mask": 0 at [CLS] and in the second segment, where answers can be, else 1.
-    more: name → additional scalars of each example, `[n]`.
+    second_begins: positions `[…]` of the first token of the second segment, for each example.
+    p_mask: whether items have "p_mask", of SQuAD 2.0.
+    scalars: name → one more number of each example, `[n]`.
   """
 
   ids: Sequence[np.ndarray]
   lengths: Sequence[Any]
-  second: Sequence[Any]
+  second_begins: Sequence[Any]
   p_mask: bool = False
-  more: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+  scalars: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
   @classmethod
-  def of(cls, batches: Iterable[Mapping[str, Any]], **options: Any) -> "PackedRows":
-    """Makes rows without padding from batches of `input_ids`, `input_mask` and `segment_ids` `[b, …, S]`."""
+  def of(cls, batches: Iterable[Mapping[str, Any]], *, p_mask: bool = False) -> "PackedRows":
+    """Rows without padding, of batches of `input_ids`, `input_mask`, `segment_ids` `[b, …, S]`."""
     ids: list[np.ndarray] = []
     lengths: list[Any] = []
-    second: list[Any] = []
+    second_begins: list[Any] = []
     for batch in batches:
-      every = np.asarray(batch["input_ids"])
-      every = every.astype(np.uint16 if every.max(initial=0) < 1 << 16 else np.int32)
-      sizes = np.asarray(batch["input_mask"]).sum(axis=-1)
-      ids += [row[..., : np.max(size)].copy() for row, size in zip(every, sizes, strict=True)]
-      lengths += list(sizes)
-      second += list(sizes - np.asarray(batch["segment_ids"]).sum(axis=-1))
-    return cls(ids, lengths, second, **options)
+      # Only ids are kept, in two bytes where they fit: all rows of RACE as int32 would take 2 GB.
+      batch_ids = np.asarray(batch["input_ids"])
+      if batch_ids.max(initial=0) < 1 << 16:
+        batch_ids = batch_ids.astype(np.uint16)
+      batch_lengths = np.asarray(batch["input_mask"]).sum(axis=-1)  # [b, …]
+      second_lengths = np.asarray(batch["segment_ids"]).sum(axis=-1)
+      for row, row_lengths in zip(batch_ids, batch_lengths, strict=True):
+        # A copy: a view would keep the whole padded batch in memory.
+        ids.append(row[..., : np.max(row_lengths)].copy())
+      lengths.extend(batch_lengths)
+      second_begins.extend(batch_lengths - second_lengths)
+    return cls(ids, lengths, second_begins, p_mask)
 
-  def take(self, chosen: Sequence[int] | np.ndarray, **more: np.ndarray) -> "PackedRows":
-    """The chosen examples, with additional scalars of each."""
-    ids, lengths, second = ([column[i] for i in chosen] for column in (self.ids, self.lengths, self.second))
-    return PackedRows(ids, lengths, second, self.p_mask, more)
+  def take(self, numbers: Sequence[int] | np.ndarray, **scalars: np.ndarray) -> "PackedRows":
+    """The examples with these numbers, with additional scalars of each."""
+    ids = [self.ids[i] for i in numbers]
+    lengths = [self.lengths[i] for i in numbers]
+    second_begins = [self.second_begins[i] for i in numbers]
+    return PackedRows(ids, lengths, second_begins, self.p_mask, scalars)
 
   def __len__(self) -> int:
     return len(self.ids)
 
   def __getitem__(self, index: Any) -> Any:
     ids = np.asarray(self.ids[index], np.int32)
-    place = np.arange(ids.shape[-1])
-    length, second = (np.asarray(column[index])[..., np.newaxis] for column in (self.lengths, self.second))
-    real = place < length
-    in_second = real & (place >= second)
-    row = {"input_ids": ids, "input_mask": real.astype(np.int32), "segment_ids": in_second.astype(np.int32)}
+    position = np.arange(ids.shape[-1])
+    length = np.expand_dims(self.lengths[index], -1)  # […, 1]
+    is_real = position < length
+    in_second = is_real & (position >= np.expand_dims(self.second_begins[index], -1))
+    row = {
+      "input_ids": ids,
+      "input_mask": is_real.astype(np.int32),
+      "segment_ids": in_second.astype(np.int32),
+    }
     if self.p_mask:
-      may_answer = (in_second & (place < length - 1)) | (place == 0)
-      row["p_mask"] = (~may_answer).astype(np.int32)
-    return row | {name: column[index] for name, column in self.more.items()}
-
-
-def in_blocks(examples: Sequence[_Example], size: int, *, desc: str) -> Iterable[Sequence[_Example]]:
-  """Yields blocks of examples, with a progress bar."""
-  blocks = [examples[begin : begin + size] for begin in range(0, len(examples), size)]
-  return track(blocks, len(blocks), desc=desc, unit=f"x {size}")
+      # An answer is in the text, without its [SEP]; [CLS] stands for no answer.
+      is_text = in_second & (position < length - 1)
+      row["p_mask"] = 1 - (is_text | (position == 0)).astype(np.int32)
+    for name, values in self.scalars.items():
+      row[name] = values[index]
+    return row
 
 
 def tokenized(
   tokenizer: Tokenizer,
   kind: str,
-  examples: Sequence[_Example],
-  texts: Callable[[_Example], Sequence[Any]],
+  columns: Mapping[str, Sequence[Any]],
   *,
   at_once: int,
   **sizes: Any,
@@ -91,13 +103,20 @@ def tokenized(
   Args:
     tokenizer: tokenizer of the weights.
     kind, sizes: see `AlbertPreprocessor`.
-    examples: examples of the task.
-    texts: returns the preprocessor's inputs for an example, in order.
+    columns: the preprocessor's inputs by name, with a value for each example.
     at_once: number of examples to tokenize together.
   """
-  with tf.device(coordinator_cpu()):  # The tables too: a slice's first host could not give them to us.
+  num_examples = max(map(len, columns.values()))
+  blocks = in_blocks(num_examples, at_once, desc="Tokenizing")
+  # The tables too: a slice's first host could not give them to us.
+  with tf.device(coordinator_cpu()):
     pack = AlbertPreprocessor(tokenizer, kind=kind, **sizes).pack
     return PackedRows.of(
-      pack(dict(zip(INPUT_NAMES[kind], zip(*map(texts, block), strict=True), strict=False)))
-      for block in in_blocks(examples, at_once, desc="Tokenizing")
+      pack({name: column[block] for name, column in columns.items()}) for block in blocks
     )
+
+
+def in_blocks(count: int, size: int, *, desc: str) -> Iterable[slice]:
+  """Slices of at most `size` that cover `count` examples, with a progress bar."""
+  blocks = [slice(begin, begin + size) for begin in range(0, count, size)]
+  return track(blocks, len(blocks), desc=desc, unit=f"x {size}")

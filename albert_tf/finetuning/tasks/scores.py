@@ -1,4 +1,7 @@
-"""Shared code of tasks with one row of scores for each example: classes, values, choices."""
+"""Shared code of tasks with a label for each example, and of those whose model gives it scores.
+
+`LabelledTask` is the base of sentence vectors; `ScoresTask` that of texts and multiple choice.
+"""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -17,43 +20,55 @@ from albert_tf import files
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FeatureSet, FineTuningTask, Outputs, write_tsv
+from albert_tf.finetuning.data import finite_number
+from albert_tf.finetuning.tasks.base import (
+  UNNAMED_OUTPUT,
+  FeatureSet,
+  FineTuningTask,
+  Outputs,
+  write_tsv,
+)
 from albert_tf.finetuning.tasks.rows import PackedRows
-from albert_tf.settings import is_finite
 
 
-class ScoresTask(FineTuningTask):
-  """A task with a model that outputs logits `[n, C]` or values `[n, 1]`.
+class LabelledTask(FineTuningTask):
+  """A task with a class or a number for each example.
 
   Args:
     spec: description of the task.
-    splits: "train", "eval", "test", "eval_…", "test_…" → examples with an `id` and a `label` (None if unknown).
+    splits: "train", "eval", "test", "eval_…", "test_…" → examples with an `id` and a `label` (None
+      if unknown).
     names: labels of the C classes or choices; empty: labels are values.
   """
 
   def __init__(self, spec: TaskSpec, splits: Mapping[str, Sequence[Any]], *, names: Sequence[str]):
-    self.spec, self.splits, self.names = spec, dict(splits), tuple(names)
-    self._places = {name: number for number, name in enumerate(self.names)}
+    self.spec = spec
+    self.splits = dict(splits)
+    self.names = tuple(names)
+    self._class_numbers = {name: number for number, name in enumerate(names)}
+
+  # ------------------------------------------------------------------ data
 
   @abc.abstractmethod
   def rows(self, examples: Sequence[Any]) -> PackedRows:
     """The model's input features of the examples."""
 
-  @abc.abstractmethod
-  def metrics(self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[Any]) -> dict[str, float]:
-    """The task's metrics."""
-
   @functools.cache  # noqa: B019  A task is needed until the command ends.
   def features(self, split: str) -> FeatureSet:
     examples = self.split(split)
-    unknown = split.startswith("test") and any(example.label is None for example in examples)
-    labels = None if unknown else self.gold(split)
-    if labels is not None and not self.names:
-      labels = labels[:, np.newaxis]  # [n, 1], like the logits.
-    found = FeatureSet(self.rows(examples), labels)
-    full = (found.lengths >= self.spec.max_seq_length).sum()
-    logging.info("%s: %d examples, %d fill or exceed --max_seq_length", split, len(found), full)
-    return found
+    labels: np.ndarray | None = None
+    # Test data may lack labels, all or some: then they are only predicted.
+    is_labelled = all(example.label is not None for example in examples)
+    if is_labelled or not split.startswith("test"):
+      labels = self.gold(split)
+      if not self.names:
+        labels = labels[:, np.newaxis]  # [n, 1], like the logits.
+    features = FeatureSet(self.rows(examples), labels)
+    num_full = (features.lengths >= self.spec.max_seq_length).sum()
+    logging.info(
+      "%s: %d examples, %d fill or exceed --max_seq_length", split, len(features), num_full
+    )
+    return features
 
   @functools.cache  # noqa: B019
   def gold(self, split: str) -> np.ndarray:
@@ -67,97 +82,142 @@ class ScoresTask(FineTuningTask):
       try:
         values.append(self.target(example.label))
       except (KeyError, TypeError, ValueError) as error:
-        rule = f"one of {', '.join(self.names)}" if self.names else "finite numbers"
+        rule = "finite numbers"
+        if self.names:
+          rule = f"one of {', '.join(self.names)}"
         raise UserError(
-          f"Labels of {split} data must be {rule}. Received: {error} in the example with the id {example.id}. Fix the "
-          "file, or name another column."
+          f"Labels of {split} data must be {rule}. Received: {error} in the example with the id "
+          f"{example.id}. Fix the file, or name another column."
         ) from error
     return np.array(values)
 
   def target(self, label: Any) -> Any:
     """Converts a label to a class number or value."""
-    return np.int32(self._places[label]) if self.names else np.float32(finite_number(label))
+    if self.names:
+      return np.int32(self._class_numbers[label])
+    return np.float32(finite_number(label))
 
-  def loss(self) -> Any:
-    if not self.names:
-      return keras.losses.MeanSquaredError()
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+  # ------------------------------------------------------------------ predictions
 
+  @abc.abstractmethod
   def predictions(self, outputs: Outputs) -> np.ndarray:
     """Predicted class numbers or values, `[n]`."""
-    logits = np.asarray(outputs[UNNAMED_OUTPUT])
-    return logits.argmax(axis=-1) if self.names else logits[:, 0]
 
   def label_text(self, prediction: Any) -> str:
     """The text of a prediction."""
-    return self.names[int(prediction)] if self.names else f"{float(prediction):.4f}"
-
-  def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """The task's `metrics` and the mean `loss`."""
-    labels, predictions = self.gold(split), self.predictions(outputs)
     if self.names:
-      log_probs = special.log_softmax(np.asarray(outputs[UNNAMED_OUTPUT], np.float64), axis=-1)
-      losses = -log_probs[np.arange(len(labels)), labels]
-    else:
-      losses = (labels.astype(np.float64) - predictions) ** 2
-    return self.metrics(labels, predictions, self.split(split)) | {"loss": float(losses.mean())}
+      return self.names[int(prediction)]
+    return f"{float(prediction):.4f}"
+
+  def prediction_table(self, outputs: Outputs, split: str) -> list[list[str]]:
+    """A header, and a row for each example: id, prediction, and label if known."""
+    table = [["id", "prediction", "label"]]
+    for example, prediction in zip(self.splits[split], self.predictions(outputs), strict=True):
+      table.append([example.id, self.label_text(prediction), label_cell(example.label)])
+    return table
+
+  def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
+    """Writes `prediction_table` as `predictions_<split>.tsv`."""
+    path = os.path.join(directory, f"predictions_{split}.tsv")
+    write_tsv(path, self.prediction_table(outputs, split))
+
+
+class ScoresTask(LabelledTask):
+  """A task with a model that outputs logits `[n, C]` or values `[n, 1]`."""
+
+  @abc.abstractmethod
+  def metrics(
+    self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[Any]
+  ) -> dict[str, float]:
+    """The task's metrics."""
+
+  def loss(self) -> Any:
+    if self.names:
+      return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return keras.losses.MeanSquaredError()
+
+  def predictions(self, outputs: Outputs) -> np.ndarray:
+    logits = np.asarray(outputs[UNNAMED_OUTPUT])
+    if self.names:
+      return logits.argmax(axis=-1)
+    return logits[:, 0]
 
   def probabilities(self, scores: np.ndarray) -> Any:
     """Probabilities of the classes, `[n, C]`."""
     return special.softmax(scores, axis=-1)
 
-  def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
-    """Writes `predictions_<split>.tsv`: id, prediction, label if known, probability of each class.
+  def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
+    """The task's `metrics` and the mean `loss`."""
+    labels = self.gold(split)
+    predictions = self.predictions(outputs)
+    # In float64: the model's own loss is a mean of batches in its precision.
+    if self.names:
+      logits = np.asarray(outputs[UNNAMED_OUTPUT], np.float64)
+      losses = -special.log_softmax(logits, axis=-1)[np.arange(len(labels)), labels]
+    else:
+      losses = (labels.astype(np.float64) - predictions) ** 2
+    values = self.metrics(labels, predictions, self.split(split))
+    return values | {"loss": float(losses.mean())}
 
-    It also writes `scores_<split>.npz`, for `ensemble`: `scores` float32 `[n, C]`, and `examples`, their fingerprint.
+  def prediction_table(self, outputs: Outputs, split: str) -> list[list[str]]:
+    """Also the probability of each class."""
+    table = super().prediction_table(outputs, split)
+    if not self.names:
+      return table
+    header, *rows = table
+    header += [f"probability_{name}" for name in self.names]
+    scores = np.asarray(outputs[UNNAMED_OUTPUT], np.float32).astype(np.float64)
+    for row, probabilities in zip(rows, self.probabilities(scores), strict=True):
+      row += [f"{probability:.6f}" for probability in probabilities]
+    return table
+
+  # ------------------------------------------------------------------ ensembles
+
+  def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
+    """Also writes `scores_<split>.npz` for `ensemble`: `scores` float32 `[n, C]`, and `examples`.
+
+    `examples` is a fingerprint of the examples that the scores are for.
     """
+    super().write_predictions(outputs, split, directory)
     scores = np.asarray(outputs[UNNAMED_OUTPUT], np.float32)
-    rows = [["id", "prediction", "label", *(f"probability_{name}" for name in self.names)]]
-    probabilities = self.probabilities(scores.astype(np.float64))[:, : len(self.names)]
-    texts = map(self.label_text, self.predictions(outputs))
-    for example, text, row in zip(self.splits[split], texts, probabilities, strict=True):
-      rows.append([example.id, text, written(example.label), *(f"{value:.6f}" for value in row)])
-    write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), rows)
     with files.atomic_writer(os.path.join(directory, f"scores_{split}.npz")) as stream:
-      np.savez(stream, scores=scores, examples=np.array(_digest(self.splits[split])))
+      np.savez(stream, scores=scores, examples=np.array(_fingerprint(self.splits[split])))
 
   def stored(self, directory: str, split: str) -> Outputs:
     path = os.path.join(directory, f"scores_{split}.npz")
     if not files.exists(path):
       raise UserError(
         f"A member of an ensemble must have stored scores. Received: {directory} without "
-        f"{os.path.basename(path)}. Let it make them with --do_eval or --do_predict instead of --do_train."
+        f"{os.path.basename(path)}. Let it make them with --do_eval or --do_predict instead of "
+        "--do_train."
       )
-    with np.load(io.BytesIO(files.read_bytes(path))) as stored:
-      scores, found = stored["scores"], str(stored["examples"])
-    if found != _digest(self.split(split)):
+    with np.load(io.BytesIO(files.read_bytes(path))) as arrays:
+      scores = arrays["scores"]
+      fingerprint = str(arrays["examples"])
+    if fingerprint != _fingerprint(self.split(split)):
       raise UserError(
-        f"All runs of an ensemble answer the same examples. Received: {path}, of other texts, labels or order."
+        f"All runs of an ensemble answer the same examples. Received: {path}, of other texts, "
+        "labels or order."
       )
     return {UNNAMED_OUTPUT: scores}
 
   def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
     r"""Combines scores: means of values; for classes $\log \frac{1}{M} \sum_m \mathrm{softmax}(s_m)$."""
-    scores = np.stack([np.asarray(each[UNNAMED_OUTPUT], np.float64) for each in outputs])  # [M, n, C]
-    mean: Any = scores.mean(axis=0)
-    if self.names:
-      mean = special.logsumexp(special.log_softmax(scores, axis=-1), axis=0) - np.log(len(scores))
-    return {UNNAMED_OUTPUT: mean}
+    of_runs = [np.asarray(run[UNNAMED_OUTPUT], np.float64) for run in outputs]
+    scores = np.stack(of_runs)  # [M, n, C]
+    if not self.names:
+      return {UNNAMED_OUTPUT: scores.mean(axis=0)}
+    log_sums: Any = special.logsumexp(special.log_softmax(scores, axis=-1), axis=0)
+    return {UNNAMED_OUTPUT: log_sums - np.log(len(scores))}
 
 
-def finite_number(label: Any) -> float:
-  """A label as a number; raises `ValueError` if it is none, or not finite in 32 bits."""
-  number = float(label)
-  if not is_finite(number):
-    raise ValueError(f"{label}, not a finite number of 32 bits,")
-  return number
-
-
-def written(label: str | tuple[str, ...] | None) -> str:
+def label_cell(label: str | tuple[str, ...] | None) -> str:
   """A label as text, several labels as a JSON list; empty if unknown."""
-  return json.dumps(label, ensure_ascii=False) if isinstance(label, tuple) else label or ""
+  if isinstance(label, tuple):
+    return json.dumps(label, ensure_ascii=False)
+  return label or ""
 
 
-def _digest(examples: Sequence[Any]) -> str:
-  """A fingerprint of a split's examples."""
+def _fingerprint(examples: Sequence[Any]) -> str:
+  """A fingerprint of a split's examples; another name of an example's class would change it."""
   return hashlib.sha256("\0".join(map(repr, examples)).encode()).hexdigest()

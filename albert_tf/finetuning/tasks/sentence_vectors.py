@@ -8,17 +8,22 @@ import numpy as np
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs
+from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
 from albert_tf.finetuning.tasks.rows import PackedRows, tokenized
-from albert_tf.finetuning.tasks.text import TextExample, TextTask
+from albert_tf.finetuning.tasks.scores import LabelledTask
+from albert_tf.finetuning.tasks.text import METRICS
+from albert_tf.finetuning.tasks.text_tables import TextExample
 from albert_tf.keras_api.sentence_vectors import InBatchNegatives, cosine_regression
 from albert_tf.tokenization import Tokenizer
 
 _AT_ONCE = 1024  # Examples.
 
 
-class SentenceTask(TextTask):
-  """Sentence vectors; the loss compares cosines with scores, or without scores a text's positive with others.
+class SentenceTask(LabelledTask):
+  """Sentence vectors; the loss compares cosines with scores, or a text's positive with others.
+
+  Whether a split's pairs have scores decides what it is used for: a split without scores trains and
+  is evaluated by whether a text finds its match among all of the split.
 
   Args:
     spec: kind "sentence_vectors".
@@ -40,15 +45,21 @@ class SentenceTask(TextTask):
     max_score: float = 1.0,
     temperature: float = 0.05,
   ):
-    super().__init__(spec, splits, tokenizer=tokenizer, metric_names=("spearman", "pearson"))
+    super().__init__(spec, splits, names=())
     self.training_options = {"temperature": temperature}
-    self.best_metric = "spearman" if self.is_scored("eval") else "accuracy"
+    self.best_metric = "accuracy"
+    if self.is_scored("eval"):
+      self.best_metric = "spearman"
+    self._tokenizer = tokenizer
     self._max_score = max_score
+    # An empty text would have a vector like any other.
     for split, examples in splits.items():
-      for each in examples:
-        if not all(map(str.strip, _texts(each))):
+      for example in examples:
+        texts = (example.text, example.pair, example.negative)
+        texts = tuple(text for text in texts if text is not None)
+        if not all(map(str.strip, texts)):
           raise UserError(
-            f"A row has all its texts. Received: {_texts(each)!r:.80}, row {each.id} of {split} data."
+            f"A row has all its texts. Received: {texts!r:.80}, row {example.id} of {split} data."
           )
 
   def is_scored(self, split: str) -> bool:
@@ -56,50 +67,81 @@ class SentenceTask(TextTask):
     return all(example.label is not None for example in self.splits.get(split, ()))
 
   def rows(self, examples: Sequence[TextExample]) -> PackedRows:
-    """Rows `[N, S]` of each example."""
+    """Rows `[N, S]` of each example's N texts."""
+    columns: dict[str, list[Any]] = {
+      "text": [example.text for example in examples],
+      "positive": [example.pair for example in examples],
+    }
+    if any(example.negative is not None for example in examples):
+      columns["negative"] = [example.negative for example in examples]
     length = self.spec.max_seq_length
-    return tokenized(self._tokenizer, "sentences", examples, _texts, at_once=_AT_ONCE, max_length=length)
+    return tokenized(self._tokenizer, "sentences", columns, at_once=_AT_ONCE, max_length=length)
 
   @functools.cache  # noqa: B019  A task is needed until the command ends.
   def gold(self, split: str) -> np.ndarray:
-    """Scores from 0 to 1; without scores group numbers, equal for equal positives and hard negatives."""
+    """Scores from 0 to 1; without scores the number of each example's group.
+
+    Examples with equal positives (and hard negatives) are a group: a positive that occurs twice is
+    no wrong answer for either.
+    """
     if self.is_scored(split):
       return super().gold(split)
-    numbers: dict[tuple[str, ...], int] = {}
-    return np.array([numbers.setdefault(_texts(each)[1:], len(numbers)) for each in self.split(split)])
+    numbers: dict[Any, int] = {}
+    matches = [(example.pair, example.negative) for example in self.split(split)]
+    return np.array([numbers.setdefault(texts, len(numbers)) for texts in matches])
 
   def target(self, label: Any) -> Any:
-    if not 0 <= (score := float(label) / self._max_score) <= 1:
+    score = float(label) / self._max_score
+    if not 0 <= score <= 1:
       raise ValueError(f"{label}, not from 0 to --max_score={self._max_score:g},")
     return np.float32(score)
 
   def loss(self) -> Any:
-    return cosine_regression if self.is_scored("train") else InBatchNegatives(**self.training_options)
+    if self.is_scored("train"):
+      return cosine_regression
+    return InBatchNegatives(**self.training_options)
 
   def predictions(self, outputs: Outputs) -> np.ndarray:
     """Cosines of the two texts, `[n]`."""
-    vectors = _unit(outputs)
+    vectors = _unit_vectors(outputs)
     return np.einsum("nh,nh->n", vectors[:, 0], vectors[:, 1])
 
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """Correlation with scores; or, of the positive's rank in the split, the share of rank 1 and the mean inverse."""
-    if self.is_scored(split):
-      return super().evaluate(outputs, split)
-    vectors, cosines, gold, ranks = _unit(outputs), self.predictions(outputs), self.gold(split), []
-    for begin in range(0, len(gold), _AT_ONCE):
-      part = slice(begin, begin + _AT_ONCE)
-      nearer = vectors[part, 0] @ vectors[:, 1].T > cosines[part, np.newaxis]
-      ranks += list(1 + (nearer & (gold[part, np.newaxis] != gold)).sum(axis=1))
-    return {"accuracy": float(np.mean(np.equal(ranks, 1))), "mrr": float(np.mean(1 / np.array(ranks)))}
-
-  stored = FineTuningTask.stored  # The vectors of two runs have nothing in common.
+    """Correlations with scores and the loss; without scores those of `_rank_scores`."""
+    gold = self.gold(split)
+    cosines = self.predictions(outputs)
+    if not self.is_scored(split):
+      return _rank_scores(_unit_vectors(outputs), cosines, gold)
+    values = {name: METRICS[name](gold, cosines) for name in ("spearman", "pearson")}
+    values["loss"] = float(np.mean((gold.astype(np.float64) - cosines) ** 2))
+    return values
 
 
-def _texts(example: TextExample) -> tuple[str, ...]:
-  return tuple(text for text in (example.text, example.pair, example.negative) if text is not None)
-
-
-def _unit(outputs: Outputs) -> np.ndarray:
+def _unit_vectors(outputs: Outputs) -> np.ndarray:
   """Vectors of length 1, float64 `[n, N, H]`."""
   vectors = np.asarray(outputs[UNNAMED_OUTPUT], np.float64)
   return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def _rank_scores(vectors: np.ndarray, cosines: np.ndarray, groups: np.ndarray) -> dict[str, float]:
+  """Of the rank of a text's positive among all positives: share of rank 1, and mean of 1 / rank.
+
+  A text whose cosines with the positives are 0.9, 0.7 and 0.8 has rank 3 if the second is its own,
+  and rank 2 if the third is equal to the second.
+
+  Args:
+    vectors: of length 1, `[n, N, H]`; the first is the text's, the second its positive's.
+    cosines: of a text and its own positive, `[n]`.
+    groups: `[n]`; equal positives have the same number, and are not each other's rivals.
+  """
+  ranks: list[int] = []
+  # All products of n texts and n positives at once would be n² numbers.
+  for begin in range(0, len(groups), _AT_ONCE):
+    block = slice(begin, begin + _AT_ONCE)
+    is_nearer = vectors[block, 0] @ vectors[:, 1].T > cosines[block, np.newaxis]  # [b, n]
+    is_rival = groups[block, np.newaxis] != groups
+    ranks.extend(1 + (is_nearer & is_rival).sum(axis=1))
+  return {
+    "accuracy": float(np.mean(np.equal(ranks, 1))),
+    "mrr": float(np.mean(1 / np.array(ranks))),
+  }

@@ -1,11 +1,11 @@
 """Tagging of words as a fine-tuning task: named entities, parts of speech, or a user's own tags."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import functools
 import itertools
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,13 @@ from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FeatureSet, FineTuningTask, Outputs, write_tsv
+from albert_tf.finetuning.tasks.base import (
+  UNNAMED_OUTPUT,
+  FeatureSet,
+  FineTuningTask,
+  Outputs,
+  write_tsv,
+)
 from albert_tf.finetuning.tasks.conll import TaggedSentence
 from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
 from albert_tf.serving.signatures.token_classification import (
@@ -28,6 +34,7 @@ from albert_tf.tokenization.graph import graph_tokenizer
 from albert_tf.windows.word_windows import make_word_windows
 
 _SENTENCES_AT_ONCE = 512
+_NO_PLACE = -1  # The row and position of a word without tokens.
 
 
 class TaggingTask(FineTuningTask):
@@ -38,8 +45,8 @@ class TaggingTask(FineTuningTask):
     tokenizer: tokenizer of the pretrained model.
     max_seq_length: S.
     name: name in messages and file names.
-    label_names: tags by id, of a trained model; empty: those of the training and evaluation sentences, the most
-      frequent first.
+    label_names: tags by id, of a trained model; empty: those of the training and evaluation
+      sentences, the most frequent first.
 
   Raises:
     UserError: training or evaluation sentences have no tags.
@@ -60,16 +67,23 @@ class TaggingTask(FineTuningTask):
     self.spec = TaskSpec(
       kind="token_classification", name=name, label_names=names, max_seq_length=max_seq_length
     )
-    self._entities = marks_entities(names)
-    self.best_metric = "f1" if self._entities else "accuracy"
+    self.best_metric = "accuracy"
+    if marks_entities(names):
+      self.best_metric = "f1"
+
+  def features(self, split: str) -> FeatureSet:
+    features, _ = self._aligned(split)
+    return features
 
   @functools.cache  # noqa: B019  A task is needed until the command ends.
   def _aligned(self, split: str) -> tuple[FeatureSet, np.ndarray]:
-    ids = {tag: index for index, tag in enumerate(self.spec.label_names)}
-    return align(self.split(split), self._tokenizer, label_ids=ids, max_seq_length=self.spec.max_seq_length)
-
-  def features(self, split: str) -> FeatureSet:
-    return self._aligned(split)[0]
+    label_ids = {tag: index for index, tag in enumerate(self.spec.label_names)}
+    return align(
+      self.split(split),
+      self._tokenizer,
+      label_ids=label_ids,
+      max_seq_length=self.spec.max_seq_length,
+    )
 
   def loss(self) -> Any:
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -81,27 +95,60 @@ class TaggingTask(FineTuningTask):
     """
     gold = [sentence.tags or () for sentence in self.splits[split]]
     predicted = self.predict(outputs, split)
-    right = [a == b for pair in zip(gold, predicted, strict=True) for a, b in zip(*pair, strict=True)]
-    scores = {"accuracy": float(np.mean(right))}
-    if self._entities:
+    words = zip(itertools.chain(*gold), itertools.chain(*predicted), strict=True)
+    scores = {"accuracy": float(np.mean([tag == answer for tag, answer in words]))}
+    if marks_entities(self.spec.label_names):
       scores |= entity_scores(gold, predicted, names=self.spec.label_names)
     return scores
 
   def predict(self, outputs: Outputs, split: str) -> list[list[str]]:
     """Predicts a tag for every word of every sentence."""
     names = self.spec.label_names
-    without_piece = OUTSIDE if OUTSIDE in names else names[0]
-    best = [np.argmax(row, axis=-1) for row in outputs[UNNAMED_OUTPUT]]
-    places = self._aligned(split)[1].tolist()
-    tags = iter(without_piece if row < 0 else names[best[row][position]] for row, position in places)
-    return [list(itertools.islice(tags, len(sentence.words))) for sentence in self.splits[split]]
+    tag_without_tokens = OUTSIDE
+    if OUTSIDE not in names:
+      tag_without_tokens = names[0]
+
+    # The tags of all words, one sentence after the other.
+    tag_ids = [np.argmax(row, axis=-1) for row in outputs[UNNAMED_OUTPUT]]
+    _, places = self._aligned(split)
+    tags = []
+    for row, position in places.tolist():
+      tag = tag_without_tokens
+      if row != _NO_PLACE:
+        tag = names[tag_ids[row][position]]
+      tags.append(tag)
+
+    remaining = iter(tags)
+    return [
+      list(itertools.islice(remaining, len(sentence.words))) for sentence in self.splits[split]
+    ]
 
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
     """Writes `predictions_SPLIT.tsv`: in each line a word, its tag if known, and the predicted tag."""
     rows: list[Sequence[str]] = []
-    for sentence, tags in zip(self.splits[split], self.predict(outputs, split), strict=True):
-      rows += [*zip(sentence.words, *([sentence.tags] if sentence.tags else []), tags, strict=True), [""]]
+    for sentence, predicted in zip(self.splits[split], self.predict(outputs, split), strict=True):
+      columns: list[Sequence[str]] = [sentence.words]
+      if sentence.tags is not None:
+        columns.append(sentence.tags)
+      columns.append(predicted)
+      rows.extend(zip(*columns, strict=True))
+      rows.append([""])  # A blank line ends a sentence.
     write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), rows)
+
+
+def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[str, ...]:
+  counts: Counter[str] = Counter()
+  for sentence in itertools.chain(splits.get("train", ()), splits.get("eval", ())):
+    if sentence.tags is None:
+      raise UserError(
+        "Training and evaluation sentences have a tag for each word. Received: none in "
+        f"{sentence.where}. Choose the column with --tag_column or the key with --tag_key."
+      )
+    counts.update(sentence.tags)
+  return tuple(sorted(counts, key=lambda tag: (-counts[tag], tag)))
+
+
+# ------------------------------------------------------------------ words as rows of tokens
 
 
 def align(
@@ -113,8 +160,12 @@ def align(
 ) -> tuple[FeatureSet, np.ndarray]:
   """Makes the features of sentences, with or without tags, with the ops of a SavedModel.
 
-  Words are encoded one by one; only the first token of a word has a tag. Sentences longer than a row become several
-  rows; see `make_word_windows`.
+  Words are encoded one by one; only the first token of a word has a tag. Sentences longer than a
+  row become several rows; see `make_word_windows`.
+
+      # words      "Peter"          "sings"
+      # row 0      [CLS]  _pet  er  _sings  [SEP]
+      # places     (0, 1)           (0, 3)            Labels and weights are 0 elsewhere.
 
   Args:
     sentences: sentences, all with tags or all without.
@@ -123,57 +174,72 @@ def align(
     max_seq_length: largest length of a row, including [CLS] and [SEP].
 
   Returns:
-    Rows, with labels and weights by token if the sentences have tags; and int32 [words of all sentences, 2]: the row
-    and position that predict each word's tag, -1 for a word that normalisation removes.
+    Rows, with labels and weights by token if the sentences have tags; and int32 [words of all
+    sentences, 2]: the row and position that predict each word's tag, -1 for a word that
+    normalisation removes.
 
   Raises:
     UserError: a tag is not in `label_ids`.
   """
-  found: list[np.ndarray] = []
-  begins = [0]  # The number of each block's first window.
+  places_of_blocks: list[np.ndarray] = []
 
-  def windows_of(block: Sequence[TaggedSentence]) -> Mapping[str, tf.Tensor]:
-    sizes = np.array([len(sentence.words) for sentence in block])
-    words = tf.constant([word for sentence in block for word in sentence.words])
-    words = tf.RaggedTensor.from_row_lengths(words, sizes)
-    windows = make_word_windows(packer, words, max_length=max_seq_length)
-    place = np.stack([windows.window.numpy() + begins[-1], windows.position.numpy()], axis=-1)  # [B, N, 2]
-    place[~windows.has_token.numpy()] = -1
-    found.append(place[np.arange(place.shape[1]) < sizes[:, np.newaxis]])
-    begins.append(begins[-1] + len(windows.batch["input_ids"]))
-    return windows.batch
+  def batches() -> Iterator[Mapping[str, tf.Tensor]]:
+    """Yields the windows of some sentences at a time, and notes the places of their words."""
+    num_windows = 0  # In the batches before.
+    for block in in_blocks(len(sentences), _SENTENCES_AT_ONCE, desc="Tokenizing sentences"):
+      words = [sentence.words for sentence in sentences[block]]
+      ragged = tf.ragged.constant(words, tf.string)
+      windows = make_word_windows(packer, ragged, max_length=max_seq_length)
+      rows = windows.window.numpy() + num_windows
+      places = np.stack([rows, windows.position.numpy()], axis=-1)  # [b, N, 2]
+      places[~windows.has_token.numpy()] = _NO_PLACE
+      is_word = tf.sequence_mask(ragged.row_lengths()).numpy()  # Not padding, [b, N].
+      places_of_blocks.append(places[is_word])
+      num_windows += len(windows.batch["input_ids"])
+      yield windows.batch
 
-  with tf.device(coordinator_cpu()):  # The tables too: a slice's first host could not give them to us.
+  # The tables too: a slice's first host could not give them to us.
+  with tf.device(coordinator_cpu()):
     packer = graph_tokenizer(tokenizer)
-    blocks = in_blocks(sentences, _SENTENCES_AT_ONCE, desc="Tokenizing sentences")
-    rows = PackedRows.of(map(windows_of, blocks))
-  places = np.concatenate(found)
-  if sentences[0].tags is None:
+    rows = PackedRows.of(batches())
+  places = np.concatenate(places_of_blocks)
+  if any(sentence.tags is None for sentence in sentences):
     return FeatureSet(rows), places
+  return _with_labels(rows, sentences, places, label_ids), places
+
+
+def _with_labels(
+  rows: PackedRows,
+  sentences: Sequence[TaggedSentence],
+  places: np.ndarray,
+  label_ids: Mapping[str, int],
+) -> FeatureSet:
+  """The rows with the tag of each word, and weight 1, at the word's place."""
   labels = [np.zeros(length, np.int32) for length in rows.lengths]
   weights = [np.zeros(length, np.float32) for length in rows.lengths]
-  tags = ((tag, sentence) for sentence in sentences for tag in sentence.tags or ())
-  for (row, position), (tag, sentence) in zip(places.tolist(), tags, strict=True):
+  words = ((sentence, tag) for sentence in sentences for tag in sentence.tags or ())
+  for (sentence, tag), (row, position) in zip(words, places.tolist(), strict=True):
     if tag not in label_ids:
       raise UserError(
-        f"A tag must be one of {', '.join(label_ids)}. Received: {tag!r} in the sentence of {sentence.where}. Fix the "
-        "file, or choose the column with --tag_column."
+        f"A tag must be one of {', '.join(label_ids)}. Received: {tag!r} in the sentence of "
+        f"{sentence.where}. Fix the file, or choose the column with --tag_column."
       )
-    if row >= 0:
-      labels[row][position], weights[row][position] = label_ids[tag], 1.0
-  return FeatureSet(rows, labels, weights=weights), places
+    if row != _NO_PLACE:
+      labels[row][position] = label_ids[tag]
+      weights[row][position] = 1
+  return FeatureSet(rows, labels, weights=weights)
 
 
-def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[str, ...]:
-  counts: Counter[str] = Counter()
-  for sentence in itertools.chain(splits.get("train", ()), splits.get("eval", ())):
-    if sentence.tags is None:
-      raise UserError(
-        f"Training and evaluation sentences have a tag for each word. Received: none in {sentence.where}. "
-        "Choose the column with --tag_column or the key with --tag_key."
-      )
-    counts.update(sentence.tags)
-  return tuple(sorted(counts, key=lambda tag: (-counts[tag], tag)))
+# ------------------------------------------------------------------ scores of entities
+
+
+class Entity(NamedTuple):
+  """The words `first` to before `end` of a sentence."""
+
+  sentence: int
+  kind: str
+  first: int
+  end: int
 
 
 def entity_scores(
@@ -181,31 +247,45 @@ def entity_scores(
 ) -> dict[str, float]:
   """Precision, recall and F1 of entities of all types, and `f1_TYPE` of each type, as in `conlleval`.
 
-  An entity is right if its type, first and last word are. `group_entities` finds entities, as in a SavedModel.
+  An entity is right if its type, first and last word are. `group_entities` finds entities, as in a
+  SavedModel.
 
   Args:
     gold, predicted: the tags of each sentence.
     names: all tags, in IOB1, IOB2, IOBES or BILOU.
   """
-  theirs, ours = _entities(gold, names), _entities(predicted, names)
-  right = len(theirs & ours)
-  scores = {"precision": right / max(len(ours), 1), "recall": right / max(len(theirs), 1)}
-  for kind in (None, *entity_kinds(names)):
-    left, found = ({each for each in side if kind in (None, each[1])} for side in (theirs, ours))
-    f1 = 2 * len(left & found) / max(len(left) + len(found), 1)
-    scores["f1" if kind is None else f"f1_{kind}"] = f1
+  right = _entities(gold, names)
+  answers = _entities(predicted, names)
+  num_common = len(right & answers)
+  scores = {
+    "precision": num_common / max(len(answers), 1),
+    "recall": num_common / max(len(right), 1),
+    "f1": _f1(right, answers),
+  }
+  for kind in entity_kinds(names):
+    right_of_kind = {entity for entity in right if entity.kind == kind}
+    answers_of_kind = {entity for entity in answers if entity.kind == kind}
+    scores[f"f1_{kind}"] = _f1(right_of_kind, answers_of_kind)
   return scores
 
 
-def _entities(tags: Sequence[Sequence[str]], names: Sequence[str]) -> set[tuple[Any, ...]]:
-  """The sentence, type, first and end word of each entity."""
+def _f1(right: set[Entity], answers: set[Entity]) -> float:
+  return 2 * len(right & answers) / max(len(right) + len(answers), 1)
+
+
+def _entities(tags: Sequence[Sequence[str]], names: Sequence[str]) -> set[Entity]:
+  """The entities that the tags of each sentence mark."""
   index = {name: number for number, name in enumerate(names)}
   with tf.device(coordinator_cpu()):
     ids = tf.ragged.constant([[index[tag] for tag in sentence] for sentence in tags], tf.int32)
-    padded, is_read = ids.to_tensor(), tf.sequence_mask(ids.row_lengths())
-    made = group_entities(names, padded, is_read, tf.ones(tf.shape(padded)))
-  kinds, first, end = (made[f"entity_{name}"].numpy() for name in ("types", "first_words", "end_words"))
+    padded = ids.to_tensor()
+    is_read = tf.sequence_mask(ids.row_lengths())
+    certain = tf.ones(tf.shape(padded))  # Probabilities, which play no role here.
+    grouped = group_entities(names, padded, is_read, certain)
+  kinds = grouped["entity_types"].numpy()  # [B, E], padded with "".
+  first = grouped["entity_first_words"].numpy()
+  end = grouped["entity_end_words"].numpy()
   return {
-    (row, kinds[row, each].decode(), first[row, each], end[row, each])
-    for row, each in zip(*np.nonzero(kinds != b""), strict=True)
+    Entity(row, kinds[row, i].decode(), first[row, i], end[row, i])
+    for row, i in np.argwhere(kinds != b"").tolist()
   }

@@ -1,7 +1,9 @@
 """Windows of questions and paragraphs, with the positions of answers."""
 
+from collections.abc import Iterator
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -12,91 +14,158 @@ from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer, head
+from albert_tf.tokenization.graph_inputs import Tensors
 from albert_tf.tokenization.graph_offsets import GraphOffsets, Located
 from albert_tf.windows.question_windows import pack_windows
 from albert_tf.windows.text_windows import Windows, make_windows
 
 _TEXTS_AT_ONCE = 256
 _WINDOWS_AT_ONCE = 4096
-_ROW = 1 << 32  # More than any paragraph has characters.
+_PARAGRAPH_RANGE = 1 << 32  # More than any paragraph has characters.
+
+
+class AnswerPositions(NamedTuple):
+  """Where the answers are in W rows, int32 `[W]` each.
+
+  Attributes:
+    starts, ends: first and last position of the answer; 0, [CLS], where it is not in the window.
+    is_absent: 1 where the window does not contain all of the answer.
+  """
+
+  starts: np.ndarray
+  ends: np.ndarray
+  is_absent: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SquadFeatures:
-  """The windows of a file, with the positions of tokens and answers."""
+  """The windows of a file, with the positions of tokens and answers.
 
-  data: SquadData  # With Q questions.
+  Attributes:
+    data: the file, with Q questions.
+    settings: sizes in tokens.
+    located: the paragraphs as tokens, with the characters of each.
+    windows: W windows as NumPy arrays, in the order of the questions; `row` is the question.
+    rows: `[CLS] question [SEP] text [SEP]` of each window, with "p_mask" in 2.0.
+    spans: int32 [Q, 2] first and last token of the first answer in the paragraph; -1 without one.
+    missing: bool [Q] whether the answer is not in the paragraph where the file says.
+  """
+
+  data: SquadData
   settings: SquadSettings
-  located: Located  # The paragraphs as tokens, with the characters of each.
-  windows: Windows  # W windows as NumPy arrays, in the order of the questions; `row` is the question.
-  rows: PackedRows  # `[CLS] question [SEP] text [SEP]` of each window, with "p_mask" in 2.0.
-  spans: np.ndarray  # int32 [Q, 2] first and last token of the first answer in the paragraph; -1 without one.
-  missing: np.ndarray  # bool [Q] whether the answer is not in the paragraph where the file says.
+  located: Located
+  windows: Windows
+  rows: PackedRows
+  spans: np.ndarray
+  missing: np.ndarray
 
   def __len__(self) -> int:
     return len(self.windows.row)
 
   @functools.cached_property
-  def positions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Start and end of the answer in each row, 0 and 0 if the window does not contain all of it, and whether that
-    is so; int32 [W] each."""
-    row, begin, length, text_begin = self.windows
-    start, end = self.spans[row].T
-    inside = (start >= begin) & (end < begin + length) & (start >= 0)
-    shift = text_begin - begin
-    starts, ends = (np.where(inside, position + shift, 0).astype(np.int32) for position in (start, end))
-    return starts, ends, (~inside).astype(np.int32)
+  def positions(self) -> AnswerPositions:
+    """The answers' positions in the rows.
+
+    A window of tokens 16 to 47 has them from position 14: token 20 is at 20 + 14 - 16 = 18.
+    """
+    windows = self.windows
+    start, end = self.spans[windows.row].T  # In the paragraph, [W] each.
+    is_inside = (start >= windows.begin) & (end < windows.begin + windows.length) & (start >= 0)
+    shift = windows.text_begin - windows.begin
+    return AnswerPositions(
+      starts=np.where(is_inside, start + shift, 0).astype(np.int32),
+      ends=np.where(is_inside, end + shift, 0).astype(np.int32),
+      is_absent=(~is_inside).astype(np.int32),
+    )
 
 
-def make_features(data: SquadData, *, tokenizer: AlbertTokenizer, settings: SquadSettings) -> SquadFeatures:
+def make_features(
+  data: SquadData, *, tokenizer: AlbertTokenizer, settings: SquadSettings
+) -> SquadFeatures:
   """Converts a file to windows, with the ops of a SavedModel."""
   contexts = [paragraph.context for paragraph in data.paragraphs]
   # The tables too: a slice's first host could not give them to this process.
   with tf.device(coordinator_cpu()):
     graph = GraphTokenizer(tokenizer)
-    offsets = GraphOffsets(tokenizer, graph)
-    parts = [offsets(tf.constant(block)) for block in in_blocks(contexts, _TEXTS_AT_ONCE, desc="Paragraphs")]
-    located = Located(*(tf.concat(column, axis=0) for column in zip(*parts, strict=True)))
+    find_offsets = GraphOffsets(tokenizer, graph)
+
+    # Each paragraph once, however many questions it has.
+    blocks = in_blocks(len(contexts), _TEXTS_AT_ONCE, desc="Paragraphs")
+    located_blocks = [find_offsets(tf.constant(contexts[block])) for block in blocks]
+    columns = zip(*located_blocks, strict=True)
+    located = Located(*[tf.concat(column, axis=0) for column in columns])
+
+    # Questions, with the tokens of their paragraphs.
     query = graph.tokenize(tf.constant([question.text for question in data.questions]))
     query = head(query, tf.minimum(query.row_lengths(), settings.max_query_length))
     context = tf.gather(located.ids, [question.paragraph for question in data.questions])
-    sizes = {"max_seq_length": settings.max_seq_length, "doc_stride": settings.doc_stride}
-    windows, _ = make_windows(query.row_lengths() + 2, context.row_lengths(), **sizes)  # [CLS] query [SEP]
-    blocks = in_blocks(range(len(windows.row)), _WINDOWS_AT_ONCE, desc="Windows")
-    batches = (
-      pack_windows(graph, query, context, Windows(*(column[block[0] : block[-1] + 1] for column in windows)))
-      for block in blocks
+
+    windows, _ = make_windows(
+      query.row_lengths() + 2,  # [CLS] query [SEP]
+      context.row_lengths(),
+      max_seq_length=settings.max_seq_length,
+      doc_stride=settings.doc_stride,
     )
-    rows = PackedRows.of(batches, p_mask=data.version == "2.0")
-  columns = Windows(*(column.numpy() for column in windows))
-  return SquadFeatures(data, settings, located, columns, rows, *_align(data, located))
+
+    def batches() -> Iterator[Tensors]:
+      for block in in_blocks(len(windows.row), _WINDOWS_AT_ONCE, desc="Windows"):
+        yield pack_windows(graph, query, context, Windows(*[column[block] for column in windows]))
+
+    rows = PackedRows.of(batches(), p_mask=data.version == "2.0")
+  spans, missing = _align(data, located)
+  return SquadFeatures(
+    data=data,
+    settings=settings,
+    located=located,
+    windows=Windows(*[column.numpy() for column in windows]),
+    rows=rows,
+    spans=spans,
+    missing=missing,
+  )
 
 
 def _align(data: SquadData, located: Located) -> tuple[np.ndarray, np.ndarray]:
   """`spans` and `missing` of `SquadFeatures`.
 
-  A span begins with the first token that ends after the answer's first character, and ends with the last one that
-  begins before its end: all tokens of a character that became several belong to it; a lone "▁", which has no
-  character, belongs to nothing.
+  A span begins with the first token that ends after the answer's first character, and ends with the
+  last one that begins before its end: all tokens of a character that became several belong to it; a
+  lone "▁", which has no character, belongs to nothing.
+
+      # characters   P a r i s   i s      The answer is "is": characters 6 to before 8.
+      # tokens       0 0 0 1 1   2 2      They begin at 0, 3, 6 and end before 3, 5, 8.
+      # first: the first end above 6 is of token 2; last: the last start up to 7 is of token 2.
   """
-  paragraphs = np.array([question.paragraph for question in data.questions])
-  begins, ends = np.full((2, len(paragraphs)), -1, np.int64)
-  missing = np.zeros(len(paragraphs), bool)
+  # The characters of the answers, where the file is right about them.
+  num_questions = len(data.questions)
+  begins = np.full(num_questions, -1, np.int64)
+  ends = np.full(num_questions, -1, np.int64)
+  missing = np.zeros(num_questions, bool)
   for index, question in enumerate(data.questions):
     for text, start in question.answers[:1]:
       context = data.paragraphs[question.paragraph].context
       missing[index] = start < 0 or not text.strip() or not context.startswith(text, start)
       if not missing[index]:
-        begins[index], ends[index] = start, start + len(text)
-  # Paragraphs' tokens are concatenated, each in its own range, so that one search finds all.
-  splits = located.ids.row_splits.numpy()
-  base = np.repeat(np.arange(len(splits) - 1), np.diff(splits)) * _ROW
-  piece_starts, piece_ends = located.starts.flat_values.numpy(), located.ends.flat_values.numpy()
-  piece_ends = np.maximum.accumulate(base + np.where(piece_starts < piece_ends, piece_ends, 0))
-  row, row_end = splits[paragraphs], splits[paragraphs + 1]
-  first = np.searchsorted(piece_ends, paragraphs * _ROW + begins, side="right")
+        begins[index] = start
+        ends[index] = start + len(text)
+
+  # The tokens of all paragraphs, each paragraph in its own range, so that one search finds all.
+  row_splits = located.ids.row_splits.numpy()
+  token_paragraphs = np.repeat(np.arange(len(row_splits) - 1), np.diff(row_splits))
+  base = token_paragraphs * _PARAGRAPH_RANGE
+  starts = located.starts.flat_values.numpy()
+  stops = located.ends.flat_values.numpy()
+  token_starts = base + starts
+  # A lone "▁" takes the end of the token before it, so that the ends rise.
+  token_ends = np.maximum.accumulate(base + np.where(starts < stops, stops, 0))
+
+  # First and last token of each answer.
+  paragraphs = np.array([question.paragraph for question in data.questions])
+  row_begin = row_splits[paragraphs]
+  row_end = row_splits[paragraphs + 1]
+  answer_base = paragraphs * _PARAGRAPH_RANGE
+  first = np.searchsorted(token_ends, answer_base + begins, side="right")
   first = np.minimum(first, row_end - 1)
-  last = np.searchsorted(base + piece_starts, paragraphs * _ROW + ends - 1, side="right") - 1
-  spans = np.stack([first, np.maximum(first, last)], axis=1) - row[:, np.newaxis]
-  spans[(begins < 0) | (row == row_end)] = -1
+  last = np.searchsorted(token_starts, answer_base + ends - 1, side="right") - 1
+  spans = np.stack([first, np.maximum(first, last)], axis=1) - row_begin[:, np.newaxis]
+  spans[(begins < 0) | (row_begin == row_end)] = -1
   return spans.astype(np.int32), missing

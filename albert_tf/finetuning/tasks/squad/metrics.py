@@ -16,7 +16,8 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 def normalize_answer(text: str) -> str:
   """Lower-cases, drops ASCII punctuation and articles, and collapses white space."""
-  return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+  text = text.lower().translate(_PUNCTUATION)
+  return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def token_f1(prediction: str, gold: str, *, version: str) -> float:
@@ -24,11 +25,13 @@ def token_f1(prediction: str, gold: str, *, version: str) -> float:
 
   If one has no words, F1 is 0; in 2.0 it is 1 if both have none.
   """
-  ours, theirs = normalize_answer(prediction).split(), normalize_answer(gold).split()
-  if version == "2.0" and not (ours and theirs):
-    return float(ours == theirs)
-  common = sum((collections.Counter(ours) & collections.Counter(theirs)).values())
-  return 2.0 * common / (len(ours) + len(theirs)) if common else 0.0
+  predicted_words = normalize_answer(prediction).split()
+  gold_words = normalize_answer(gold).split()
+  if version == "2.0" and not (predicted_words and gold_words):
+    return float(predicted_words == gold_words)
+  common = collections.Counter(predicted_words) & collections.Counter(gold_words)
+  # With c common of m and n words, p = c / m and r = c / n: F1 is 2c / (m + n).
+  return 2.0 * common.total() / max(len(predicted_words) + len(gold_words), 1)
 
 
 class Scores(NamedTuple):
@@ -45,15 +48,19 @@ def score_answers(data: SquadData, predictions: Mapping[str, str]) -> Scores:
     data: questions with gold answers.
     predictions: question id → text.
   """
-  exact, f1 = [], []
+  exact = []
+  f1 = []
   for question in data.questions:
     prediction = predictions.get(question.id, "")
     golds = [answer.text for answer in question.answers]
     if data.version == "2.0":
-      golds = list(filter(normalize_answer, golds)) or [""]
-    ours = normalize_answer(prediction)
-    exact.append(max((float(ours == normalize_answer(gold)) for gold in golds), default=0.0))
-    f1.append(max((token_f1(prediction, gold, version=data.version) for gold in golds), default=0.0))
+      # A gold answer of articles and punctuation alone counts as none, as in the official script.
+      golds = [gold for gold in golds if normalize_answer(gold)] or [""]
+    normal = normalize_answer(prediction)
+    exact.append(max((float(normal == normalize_answer(gold)) for gold in golds), default=0.0))
+    f1.append(
+      max((token_f1(prediction, gold, version=data.version) for gold in golds), default=0.0)
+    )
   return Scores(np.array(exact), np.array(f1))
 
 
@@ -63,17 +70,17 @@ def has_answer(data: SquadData) -> np.ndarray:
 
 
 def summarize(data: SquadData, scores: Scores) -> dict[str, float]:
-  """The official metrics, in percent: `exact`, `f1`, `total`; in 2.0 also `HasAns_…` and `NoAns_…`."""
+  """The official metrics, in percent: `exact`, `f1`, `total`; in 2.0 also `HasAns_…`, `NoAns_…`."""
   answerable = has_answer(data)
-  parts = {"": np.ones_like(answerable)}
+  groups = {"": np.ones_like(answerable)}
   if data.version == "2.0":
-    parts |= {"HasAns_": answerable, "NoAns_": ~answerable}
+    groups |= {"HasAns_": answerable, "NoAns_": ~answerable}
   report: dict[str, float] = {}
-  for prefix, chosen in parts.items():
-    if chosen.any():
-      report[f"{prefix}exact"] = 100.0 * float(scores.exact[chosen].mean())
-      report[f"{prefix}f1"] = 100.0 * float(scores.f1[chosen].mean())
-      report[f"{prefix}total"] = int(chosen.sum())
+  for prefix, in_group in groups.items():
+    if in_group.any():
+      report[f"{prefix}exact"] = 100.0 * float(scores.exact[in_group].mean())
+      report[f"{prefix}f1"] = 100.0 * float(scores.f1[in_group].mean())
+      report[f"{prefix}total"] = int(in_group.sum())
   return report
 
 
@@ -84,17 +91,29 @@ def best_threshold(
 
   It is midway between two null scores. Of equal ones it is the first, as in the official script.
 
+      # null score   -1.0   0.5   2.0      The third question has no answer:
+      # score          1    0.6    0       not to answer it scores 1.
+      # totals       1    2    2.6   1.6   If the first 0, 1, 2 or 3 questions are answered.
+      # The best threshold is (0.5 + 2.0) / 2, and its score 2.6 / 3.
+
   Args:
     answering: `[n]`, score (0..1) of each question's answer.
     answerable: bool `[n]`; for other questions no answer scores 1.
     null_scores: `[n]`, high for unanswerable questions.
   """
+  # totals[k]: the score if the k questions with the lowest null scores are answered.
   order = np.argsort(null_scores, kind="stable")
   nulls = np.asarray(null_scores, np.float64)[order]
   gain = np.where(answerable, answering, answering - 1.0)[order]  # Of answering over abstaining.
   totals = np.concatenate([[0.0], np.cumsum(gain)]) + np.count_nonzero(~answerable)
-  possible = np.concatenate([[True], nulls[1:] > nulls[:-1], [True]])  # Equal null scores stay together.
-  count = int(np.argmax(np.where(possible, np.round(totals, 9), -np.inf)))
-  below = nulls[count - 1] if count else nulls[0] - 2.0
-  above = nulls[count] if count < len(nulls) else nulls[-1] + 2.0
-  return float((below + above) / 2.0), 100.0 * float(totals[count]) / len(nulls)
+
+  # No threshold is between equal null scores: those questions stay together.
+  is_possible = np.concatenate([[True], nulls[1:] > nulls[:-1], [True]])
+  # Rounded, so that sums of the same numbers in another order are equal.
+  candidates = np.where(is_possible, np.round(totals, 9), -np.inf)
+  num_answered = int(np.argmax(candidates))
+
+  # Beyond the ends a distance of 1 is enough.
+  bounds = np.concatenate([[nulls[0] - 2.0], nulls, [nulls[-1] + 2.0]])
+  threshold = (bounds[num_answered] + bounds[num_answered + 1]) / 2.0
+  return float(threshold), 100.0 * float(totals[num_answered]) / len(nulls)

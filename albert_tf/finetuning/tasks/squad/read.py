@@ -1,7 +1,7 @@
 """Reads SQuAD files, versions 1.1 and 2.0, with or without answers."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -15,7 +15,7 @@ class Answer(NamedTuple):
 
 
 class Question(NamedTuple):
-  """One question; `paragraph` is the index of its paragraph. `answers` is empty if there are none in the file."""
+  """A question; `paragraph` is the index of its paragraph, `answers` is empty where it has none."""
 
   id: str
   text: str
@@ -38,14 +38,16 @@ class SquadData(NamedTuple):
   questions: list[Question]
   labelled: bool
 
-  def subset(self, chosen: Iterable[int]) -> "SquadData":
-    """The questions with the given indices, and their paragraphs."""
-    questions = [self.questions[index] for index in chosen]
-    used = sorted({question.paragraph for question in questions})
-    place = {old: new for new, old in enumerate(used)}
+  def subset(self, numbers: Iterable[int]) -> "SquadData":
+    """The questions with the given numbers, and their paragraphs."""
+    questions = [self.questions[number] for number in numbers]
+    used_paragraphs = sorted({question.paragraph for question in questions})
+    new_numbers = {old: new for new, old in enumerate(used_paragraphs)}
     return self._replace(
-      paragraphs=[self.paragraphs[old] for old in used],
-      questions=[question._replace(paragraph=place[question.paragraph]) for question in questions],
+      paragraphs=[self.paragraphs[number] for number in used_paragraphs],
+      questions=[
+        question._replace(paragraph=new_numbers[question.paragraph]) for question in questions
+      ],
     )
 
 
@@ -54,41 +56,59 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
 
   Args:
     path: the file.
-    version: "1.1" (every question has an answer) or "2.0" (some have none: `is_impossible`, or an empty list of
-      answers in a file in which other questions have answers).
+    version: "1.1" (every question has an answer) or "2.0" (some have none: `is_impossible`, or an
+      empty list of answers in a file in which other questions have answers).
     require_answers: whether a file without answers is an error, as for training.
 
   Raises:
-    UserError: wrong layout, repeated ids, impossible questions in 1.1, or answers for only some questions.
+    UserError: wrong layout, repeated ids, impossible questions in 1.1, or answers for only some
+      questions.
   """
   document = files.read_json(path)
   paragraphs: list[Paragraph] = []
   questions: list[Question] = []
-  lacking: list[str] = []  # Neither an answer nor said to have none.
+  contradictory: list[str] = []  # Neither an answer nor said to have none, or both.
   labelled = False
   try:
-    for number, article in enumerate(document["data"]):
+    for article_number, article in enumerate(document["data"]):
       for paragraph in article["paragraphs"]:
         for item in paragraph["qas"]:
-          given = item.get("answers") or ()
-          answers = tuple(Answer(answer["text"], int(answer["answer_start"])) for answer in given)
-          questions.append(Question(str(item["id"]), item["question"], len(paragraphs), answers))
-          labelled |= bool(answers) or item.get("is_impossible") is True
-          impossible = version == "2.0" and item.get("is_impossible", item.get("answers") == [])
-          if bool(impossible) == bool(answers):
-            lacking.append(item["id"])
-        paragraphs.append(Paragraph(paragraph["context"], number))
+          question = _question(item, paragraph=len(paragraphs))
+          questions.append(question)
+          has_answer = bool(question.answers)
+          if has_answer or item.get("is_impossible") is True:
+            labelled = True
+          if has_answer == (version == "2.0" and _is_impossible(item)):
+            contradictory.append(item["id"])
+        paragraphs.append(Paragraph(paragraph["context"], article_number))
   except (AttributeError, KeyError, TypeError, ValueError) as error:
     raise UserError(
-      f"{path} must have SQuAD's layout: data, paragraphs, context, qas with id, question and answers. Received: "
-      f"{type(error).__name__} ({error}), after {len(questions)} questions."
+      f"{path} must have SQuAD's layout: data, paragraphs, context, qas with id, question and "
+      f"answers. Received: {type(error).__name__} ({error}), after {len(questions)} questions."
     ) from error
-  # Where lists are empty everywhere, the answers were taken out.
-  if not questions or (lacking and labelled) or (require_answers and not labelled):
+
+  # Where lists are empty everywhere, the answers were taken out: all are contradictory, and none is
+  # wrong.
+  if not questions or (contradictory and labelled) or (require_answers and not labelled):
     raise UserError(
-      "All questions of a file have answers, or are said to have none in 2.0, or no question has; those of a training "
-      f"file have. Received: {path} for --version={version}, {len(questions)} questions, not so {lacking[:3]}."
+      "All questions of a file have answers, or are said to have none in 2.0, or no question has; "
+      f"those of a training file have. Received: {path} for --version={version}, "
+      f"{len(questions)} questions, not so {contradictory[:3]}."
     )
   if len({question.id for question in questions}) < len(questions):
-    raise UserError(f"Each question has an id of its own. Received: an id more than once in {path}.")
+    raise UserError(
+      f"Each question has an id of its own. Received: an id more than once in {path}."
+    )
   return SquadData(version, paragraphs, questions, labelled)
+
+
+def _question(item: Mapping[str, Any], *, paragraph: int) -> Question:
+  answers = []
+  for answer in item.get("answers") or ():
+    answers.append(Answer(answer["text"], int(answer["answer_start"])))
+  return Question(str(item["id"]), item["question"], paragraph, tuple(answers))
+
+
+def _is_impossible(item: Mapping[str, Any]) -> bool:
+  """Whether a question of 2.0 is said to have no answer; some files say it with an empty list."""
+  return bool(item.get("is_impossible", item.get("answers") == []))

@@ -18,16 +18,26 @@ class SquadSettings(Settings):
   max_seq_length: int = setting(
     384, "Tokens of a window. Default: as trained, else 384.", minimum=1, maximum=MOST_POSITIONS
   )
-  max_query_length: int = setting(64, "Most tokens of a question. Default: as trained, else 64.", minimum=1)
+  max_query_length: int = setting(
+    64, "Most tokens of a question. Default: as trained, else 64.", minimum=1
+  )
   doc_stride: int = setting(
     128, "Tokens between two windows' starts. Default: as trained, else 128.", minimum=1
   )
-  max_answer_length: int = setting(30, "Most tokens of an answer. Default: as trained, else 30.", minimum=1)
-  n_best_size: int = setting(
-    20, "Number of answers for each question. 1.1: also of starts and ends tried in a window.", minimum=1
+  max_answer_length: int = setting(
+    30, "Most tokens of an answer. Default: as trained, else 30.", minimum=1
   )
-  start_n_top: int = setting(5, "2.0: number of starts tried in each window.", minimum=1, maximum=_MOST_BEAMS)
-  end_n_top: int = setting(5, "2.0: number of ends tried for each start.", minimum=1, maximum=_MOST_BEAMS)
+  n_best_size: int = setting(
+    20,
+    "Number of answers for each question. 1.1: also of starts and ends tried in a window.",
+    minimum=1,
+  )
+  start_n_top: int = setting(
+    5, "2.0: number of starts tried in each window.", minimum=1, maximum=_MOST_BEAMS
+  )
+  end_n_top: int = setting(
+    5, "2.0: number of ends tried for each start.", minimum=1, maximum=_MOST_BEAMS
+  )
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -41,9 +51,13 @@ class SquadSettings(Settings):
 class SquadFiles(Settings):
   """The files, and how they are used."""
 
-  version: Literal["1.1", "2.0"] = setting(help="Version of SQuAD. Without --do_train: that of the run.")
+  version: Literal["1.1", "2.0"] = setting(
+    help="Version of SQuAD. Without --do_train: that of the run."
+  )
   train_file: str = setting("", "Questions with answers for training, as SQuAD's JSON.")
-  predict_file: str = setting("", "Questions to answer; with answers in the file, predictions are scored.")
+  predict_file: str = setting(
+    "", "Questions to answer; with answers in the file, predictions are scored."
+  )
   selection_split: Literal["train", "predict"] = setting(
     "train",
     "Questions that choose checkpoint and threshold: a part of --train_file, or all of --predict_file "
@@ -53,5 +67,6 @@ class SquadFiles(Settings):
     0.05, "Share of the training questions to hold out, as whole articles.", above=0.0, below=1.0
   )
   null_score_diff_threshold: float | None = setting(
-    None, "2.0: no answer if the null score is at least this. Default: the best one, or the fine-tuned run's."
+    None,
+    "2.0: no answer if the null score is at least this. Default: the best one, or the fine-tuned run's.",
   )

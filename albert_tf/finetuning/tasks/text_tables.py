@@ -1,0 +1,162 @@
+"""Examples of texts, and how they are read from a user's table.
+
+It does not import TensorFlow; `text.py` makes the task of these examples.
+"""
+
+from collections.abc import Mapping, Sequence
+import re
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from albert_tf.finetuning.data import Table, TableColumns, cell_text, finite_number
+
+
+class TextExample(NamedTuple):
+  """A text or a pair of texts, as in the file."""
+
+  id: str  # Names it in predictions.
+  text: str
+  pair: str | None = None  # The second text.
+  label: str | tuple[str, ...] | None = None  # "multi_label": a tuple of all; None: not known.
+  negative: str | None = None  # A third text, unlike the first one.
+
+  @property
+  def is_complete(self) -> bool:
+    """Whether it can be trained on: it has a label, and at least one text."""
+    has_text = bool(self.text.strip() or (self.pair or "").strip())
+    return has_text and self.label is not None
+
+
+def table_examples(
+  table: Table, columns: TableColumns, *, labelled: bool, numbers: bool = False
+) -> list[TextExample]:
+  """The rows of a table as examples; with `labelled` each needs a label, with `numbers` a number.
+
+  Raises:
+    UserError: a column or all rows are missing, or a row lacks its text or label and is not to be
+      left out, or its label is no number.
+  """
+  needed = [*columns.texts, columns.id, columns.negative]
+  if labelled:
+    needed.extend(columns.labels)
+  needed = [name for name in needed if name]
+  table.check_columns(needed, "--text_columns and --label_column")
+  has_labels = columns.label != "" and set(columns.labels) <= set(table.columns)
+
+  examples = []
+  incomplete = []  # Numbers of rows.
+  for number in range(len(table)):
+    row = table.row(number)
+    label = None
+    if has_labels:
+      label = _read_label(row, columns, where=table.where(number))
+    if labelled and numbers:
+      _check_number(label, where=table.where(number))
+    example = _example(row, columns, number=number, label=label)
+    if labelled and not example.is_complete:
+      incomplete.append(number)
+    examples.append(example)
+
+  num_unlabelled = sum(example.label == () for example in examples)
+  if columns.multi_label and not labelled and not any(example.label for example in examples):
+    # The cells of a table that is to be predicted are empty: this does not mean "no labels".
+    return [example._replace(label=None) for example in examples]
+  if incomplete and not columns.skip_incomplete_rows:
+    raise UserError(
+      "Rows for training and evaluation need a text and a label. Received: none in "
+      f"{table.where(incomplete[0])}, and {len(incomplete) - 1:,} more such rows. Fix them, or "
+      "leave them out with --skip_incomplete_rows."
+    )
+  if incomplete:
+    logging.warning(
+      "%s: %d rows without a text or a label are left out", table.source, len(incomplete)
+    )
+  if num_unlabelled:
+    logging.info(
+      "%s: %d of %d rows have none of the labels", table.source, num_unlabelled, len(table)
+    )
+  if labelled:
+    return [example for example in examples if example.is_complete]
+  return examples
+
+
+def _example(
+  row: Mapping[str, Any], columns: TableColumns, *, number: int, label: Any
+) -> TextExample:
+  """One row as an example; empty cells are empty texts."""
+  example_id = str(number)
+  if columns.id:
+    example_id = cell_text(row[columns.id])
+  texts = [cell_text(row[name]) for name in columns.texts]  # One or two.
+  negative = None
+  if columns.negative:
+    negative = cell_text(row[columns.negative])
+  return TextExample(example_id, *texts, label=label, negative=negative)
+
+
+# ------------------------------------------------------------------ labels
+
+
+def _read_label(row: Mapping[str, Any], columns: TableColumns, *, where: str) -> Any:
+  """The label of a row, or a tuple of its labels; None where one is missing."""
+  if not columns.multi_label:
+    return _label(row[columns.label])
+  if len(columns.labels) > 1:
+    return _marked_labels(row, columns.labels, where=where)
+  return _listed_labels(row[columns.label], where=where)
+
+
+def _label(cell: Any) -> str | None:
+  """None for an empty cell, and for "nan", as tables of numbers write it."""
+  text = cell_text(cell).strip()
+  if text.lower() in ("", "nan"):
+    return None
+  return text
+
+
+def _listed_labels(cell: Any, *, where: str) -> tuple[str, ...]:
+  """The labels in one cell: a list, its JSON text, or names with "," ";" or "|" between them."""
+  if isinstance(cell, str) and cell.lstrip().startswith("["):
+    cell = files.parse_json(f'{{"labels": {cell}}}', where, labels=list)["labels"]
+  if not isinstance(cell, list):
+    cell = re.split("[,;|]", cell_text(cell))
+  labels = [_label(name) for name in cell]
+  return tuple(dict.fromkeys(label for label in labels if label))
+
+
+def _marked_labels(
+  row: Mapping[str, Any], names: Sequence[str], *, where: str
+) -> tuple[str, ...] | None:
+  """The labels whose columns hold 1; None if a column is empty."""
+  labels = []
+  is_complete = True
+  for name in names:
+    mark = _label(row[name])
+    if mark is None:
+      is_complete = False
+    elif mark.lower() in ("1", "true"):
+      labels.append(name)
+    elif mark.lower() not in ("0", "false"):
+      raise UserError(
+        f"Each of several label columns holds 0 or 1. Received: {mark!r} in {where}. A column with "
+        "names of labels is named alone."
+      )
+  if not is_complete:
+    return None
+  return tuple(labels)
+
+
+def _check_number(label: str | None, *, where: str) -> None:
+  """Raises `UserError` if a label is no finite number; a missing one is None."""
+  if label is None:
+    return
+  try:
+    finite_number(label)
+  except ValueError as error:
+    raise UserError(
+      f"Labels are finite numbers here. Received: {error} in {where}. Fix it, or name another "
+      "column with --label_column."
+    ) from error
