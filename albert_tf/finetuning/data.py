@@ -172,21 +172,16 @@ class Table:
 
   Attributes:
     source: the file's name in messages.
-    columns: name → values; strings for .tsv and .csv, else the file's types, with None for missing
-      values.
+    names: the columns.
+    rows: column → cell; strings for .tsv and .csv, else the file's types. A cell of .jsonl may be
+      absent.
     lines: number of each row's first line in the file, from 1; empty for a file without lines.
   """
 
   source: str
-  columns: Mapping[str, Sequence[Any]]
+  names: Sequence[str]
+  rows: Sequence[Mapping[str, Any]]
   lines: Sequence[int] = ()
-
-  def __len__(self) -> int:
-    return max(map(len, self.columns.values()), default=0)  # All are equally long.
-
-  def row(self, number: int) -> dict[str, Any]:
-    """Column → cell of one row."""
-    return {name: values[number] for name, values in self.columns.items()}
 
   def where(self, number: int) -> str:
     """The name of a row in messages."""
@@ -194,12 +189,12 @@ class Table:
       return f"line {self.lines[number]} of {self.source}"
     return f"row {number + 1} of {self.source}"
 
-  def check_columns(self, names: Sequence[str], flags: str) -> None:
+  def check_columns(self, needed: Sequence[str], flags: str) -> None:
     """Raises `UserError` if a column is missing, or there are no rows; `flags` name the columns."""
-    if not set(names) <= set(self.columns) or not len(self):
+    if not self.rows or not set(needed) <= set(self.names):
       raise UserError(
-        f"The table needs rows, and the columns {', '.join(names)}. Received: {self.source} with "
-        f"{len(self)} rows; it has {', '.join(self.columns) or 'none'}. Name them with {flags}."
+        f"The table needs rows, and the columns {', '.join(needed)}. Received: {self.source} with "
+        f"{len(self.rows)} rows; it has {', '.join(self.names) or 'none'}. Name them with {flags}."
       )
 
 
@@ -234,7 +229,7 @@ def read_table(path: str) -> Table:
   """
   suffix = os.path.splitext(path)[1].lower()
   if suffix == ".parquet":
-    return Table(source=path, columns=_parquet_columns(path))
+    return _parquet_table(path)
   if suffix == ".jsonl":
     return _json_table(path)
   if suffix == ".csv":
@@ -281,30 +276,29 @@ def _text_table(cells_by_line: dict[int, list[str]], path: str) -> Table:
         "with tabs or commas not quoted, or the suffix the wrong one?"
       )
     if line > 1:
-      rows[line] = cells
-  columns = {name: [cells[i] for cells in rows.values()] for i, name in enumerate(header)}
-  return Table(source=path, columns=columns, lines=list(rows))
+      rows[line] = dict(zip(header, cells, strict=True))
+  return Table(source=path, names=header, rows=list(rows.values()), lines=list(rows))
 
 
 def _json_table(path: str) -> Table:
-  """The table of a file with a JSON object a line; keys that a line lacks are None."""
+  """The table of a file with a JSON object in each line."""
   rows = {}
   for number, line in enumerate(read_lines(path), 1):
     if line.strip():
       rows[number] = files.parse_json(line, f"line {number} of {path}")
   # All keys in the order in which they first occur.
   names = dict.fromkeys(name for row in rows.values() for name in row)
-  columns = {name: [row.get(name) for row in rows.values()] for name in names}
-  return Table(source=path, columns=columns, lines=list(rows))
+  return Table(source=path, names=list(names), rows=list(rows.values()), lines=list(rows))
 
 
-def _parquet_columns(path: str) -> dict[str, list[Any]]:
+def _parquet_table(path: str) -> Table:
   import pyarrow  # Slow to import.
   from pyarrow import parquet
 
   data = io.BytesIO(files.read_bytes(path))
   try:
-    return parquet.read_table(data).to_pydict()
+    table = parquet.read_table(data)
+    return Table(source=path, names=table.column_names, rows=table.to_pylist())
   except (pyarrow.ArrowException, OSError, ValueError) as error:
     message = " ".join(str(error).split())
     raise UserError(

@@ -100,8 +100,7 @@ def test_scores_by_group_and_predictions(tokenizer, tmp_path):
 
 def table(*rows):
   names = dict.fromkeys(name for row in rows for name in row)
-  columns = {name: [row.get(name) for row in rows] for name in names}
-  return Table(source="t.csv", columns=columns, lines=range(2, 99))
+  return Table(source="t.csv", names=list(names), rows=rows, lines=range(2, 99))
 
 
 def test_columns_for_each_choice_and_a_context(tokenizer):

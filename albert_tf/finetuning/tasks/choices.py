@@ -3,10 +3,10 @@
 It does not import TensorFlow; `multiple_choice.py` makes the task of these questions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import os
 import string
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -48,7 +48,7 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
 
   Reference: Lai et al. 2017, arXiv 1704.04683.
   """
-  examples: list[ChoiceExample] = []
+  examples = []
   for level in levels:
     folder = _race_folder(data_dir, split, level)
     names = [name for name in files.listdir(folder) if name.endswith(".txt")]
@@ -59,7 +59,7 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
       path = os.path.join(folder, name)
       for number, line in enumerate(read_lines(path), 1):
         if line.strip():
-          examples += _questions(line, where=f"{path}:{number}", level=level)
+          examples.extend(_questions(line, where=f"{path}:{number}", level=level))
   return examples
 
 
@@ -132,14 +132,14 @@ def choice_examples(
     [name for name in needed if name],
     "--context_column, --question_column, --choice_columns and --label_column",
   )
-  return [_example(table, number, columns) for number in range(len(table))]
+  return [
+    _example(row, columns, where=table.where(number)) for number, row in enumerate(table.rows)
+  ]
 
 
-def _example(table: Table, number: int, columns: ChoiceColumns) -> ChoiceExample:
+def _example(row: Mapping[str, Any], columns: ChoiceColumns, *, where: str) -> ChoiceExample:
   """One row as a question."""
-  where = table.where(number)
-  row = table.row(number)
-  cells = [row[name] for name in columns.choice_columns]
+  cells = [row.get(name) for name in columns.choice_columns]
   # A single column may hold a list of the choices.
   choices = tuple(map(cell_text, cells))
   if isinstance(cells[0], list):

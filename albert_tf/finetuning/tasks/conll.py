@@ -75,9 +75,8 @@ def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
 def _from_table(path: str, columns: Columns) -> Iterator[TaggedSentence]:
   table = read_table(path)
   table.check_columns([columns.token_key], "--token_key")
-  for number in range(len(table)):
-    row = table.row(number)
-    words = row[columns.token_key]
+  for number, row in enumerate(table.rows):
+    words = row.get(columns.token_key)
     tags = row.get(columns.tag_key)
     if not isinstance(words, list):
       raise UserError(

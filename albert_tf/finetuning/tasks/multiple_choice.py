@@ -12,8 +12,6 @@ from albert_tf.finetuning.tasks.rows import PackedRows, tokenized
 from albert_tf.finetuning.tasks.scores import ScoresTask
 from albert_tf.tokenization import AlbertTokenizer
 
-_QUESTIONS_AT_ONCE = 256
-
 
 class MultipleChoiceTask(ScoresTask):
   """Multiple choice; the metric is the share of right answers.
@@ -79,7 +77,6 @@ class MultipleChoiceTask(ScoresTask):
       self._tokenizer,
       "choices",
       columns,
-      at_once=_QUESTIONS_AT_ONCE,
       max_length=self.spec.max_seq_length,
       max_qa_length=self.spec.max_qa_length,
     )

@@ -15,6 +15,9 @@ from albert_tf.keras_api.preprocessor import AlbertPreprocessor
 from albert_tf.progress import track
 from albert_tf.tokenization import Tokenizer
 
+# Examples tokenized together: enough to keep TensorFlow busy, and few enough for padded rows.
+AT_ONCE = 1024
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PackedRows(Sequence[Mapping[str, np.ndarray]]):
@@ -43,7 +46,7 @@ class PackedRows(Sequence[Mapping[str, np.ndarray]]):
   @classmethod
   def of(cls, batches: Iterable[Mapping[str, Any]], *, p_mask: bool = False) -> "PackedRows":
     """Rows without padding, of batches of `input_ids`, `input_mask`, `segment_ids` `[b, …, S]`."""
-    ids: list[np.ndarray] = []
+    ids = []
     lengths: list[Any] = []
     second_begins: list[Any] = []
     for batch in batches:
@@ -94,8 +97,6 @@ def tokenized(
   tokenizer: Tokenizer,
   kind: str,
   columns: Mapping[str, Sequence[Any]],
-  *,
-  at_once: int,
   **sizes: Any,
 ) -> PackedRows:
   """Tokenizes examples with the ops of a SavedModel.
@@ -104,10 +105,9 @@ def tokenized(
     tokenizer: tokenizer of the weights.
     kind, sizes: see `AlbertPreprocessor`.
     columns: the preprocessor's inputs by name, with a value for each example.
-    at_once: number of examples to tokenize together.
   """
   num_examples = max(map(len, columns.values()))
-  blocks = in_blocks(num_examples, at_once, desc="Tokenizing")
+  blocks = in_blocks(num_examples, desc="Tokenizing")
   # The tables too: a slice's first host could not give them to us.
   with tf.device(coordinator_cpu()):
     pack = AlbertPreprocessor(tokenizer, kind=kind, **sizes).pack
@@ -116,7 +116,7 @@ def tokenized(
     )
 
 
-def in_blocks(count: int, size: int, *, desc: str) -> Iterable[slice]:
-  """Slices of at most `size` that cover `count` examples, with a progress bar."""
-  blocks = [slice(begin, begin + size) for begin in range(0, count, size)]
-  return track(blocks, len(blocks), desc=desc, unit=f"x {size}")
+def in_blocks(count: int, *, desc: str) -> Iterable[slice]:
+  """Slices of `AT_ONCE` that cover `count` examples, with a progress bar."""
+  blocks = [slice(begin, begin + AT_ONCE) for begin in range(0, count, AT_ONCE)]
+  return track(blocks, len(blocks), desc=desc, unit=f"x {AT_ONCE}")

@@ -9,14 +9,12 @@ import numpy as np
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
-from albert_tf.finetuning.tasks.rows import PackedRows, tokenized
+from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks, tokenized
 from albert_tf.finetuning.tasks.scores import LabelledTask
 from albert_tf.finetuning.tasks.text import METRICS
 from albert_tf.finetuning.tasks.text_tables import TextExample
 from albert_tf.keras_api.sentence_vectors import InBatchNegatives, cosine_regression
 from albert_tf.tokenization import Tokenizer
-
-_AT_ONCE = 1024  # Examples.
 
 
 class SentenceTask(LabelledTask):
@@ -75,7 +73,7 @@ class SentenceTask(LabelledTask):
     if any(example.negative is not None for example in examples):
       columns["negative"] = [example.negative for example in examples]
     length = self.spec.max_seq_length
-    return tokenized(self._tokenizer, "sentences", columns, at_once=_AT_ONCE, max_length=length)
+    return tokenized(self._tokenizer, "sentences", columns, max_length=length)
 
   @functools.cache  # noqa: B019  A task is needed until the command ends.
   def gold(self, split: str) -> np.ndarray:
@@ -136,8 +134,7 @@ def _rank_scores(vectors: np.ndarray, cosines: np.ndarray, groups: np.ndarray) -
   """
   ranks: list[int] = []
   # All products of n texts and n positives at once would be n² numbers.
-  for begin in range(0, len(groups), _AT_ONCE):
-    block = slice(begin, begin + _AT_ONCE)
+  for block in in_blocks(len(groups), desc="Comparing"):
     is_nearer = vectors[block, 0] @ vectors[:, 1].T > cosines[block, np.newaxis]  # [b, n]
     is_rival = groups[block, np.newaxis] != groups
     ranks.extend(1 + (is_nearer & is_rival).sum(axis=1))

@@ -33,7 +33,6 @@ from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
 from albert_tf.windows.word_windows import make_word_windows
 
-_SENTENCES_AT_ONCE = 512
 _NO_PLACE = -1  # The row and position of a word without tokens.
 
 
@@ -186,7 +185,7 @@ def align(
   def batches() -> Iterator[Mapping[str, tf.Tensor]]:
     """Yields the windows of some sentences at a time, and notes the places of their words."""
     num_windows = 0  # In the batches before.
-    for block in in_blocks(len(sentences), _SENTENCES_AT_ONCE, desc="Tokenizing sentences"):
+    for block in in_blocks(len(sentences), desc="Tokenizing sentences"):
       words = [sentence.words for sentence in sentences[block]]
       ragged = tf.ragged.constant(words, tf.string)
       windows = make_word_windows(packer, ragged, max_length=max_seq_length)

@@ -19,7 +19,6 @@ from albert_tf.finetuning.tasks.scores import ScoresTask, label_cell
 from albert_tf.finetuning.tasks.text_tables import TextExample, table_examples
 from albert_tf.tokenization import Tokenizer
 
-_TEXTS_AT_ONCE = 4096
 _MOST_CLASSES = 1000  # More different labels than this are no classes, but numbers or free text.
 
 
@@ -76,7 +75,7 @@ def text_rows(
   columns: dict[str, list[Any]] = {"text": [example.text for example in examples]}
   if any(example.pair is not None for example in examples):
     columns["text_pair"] = [example.pair for example in examples]
-  return tokenized(tokenizer, "text", columns, at_once=_TEXTS_AT_ONCE, max_length=max_length)
+  return tokenized(tokenizer, "text", columns, max_length=max_length)
 
 
 def _correlation(

@@ -44,12 +44,11 @@ def table_examples(
     needed.extend(columns.labels)
   needed = [name for name in needed if name]
   table.check_columns(needed, "--text_columns and --label_column")
-  has_labels = columns.label != "" and set(columns.labels) <= set(table.columns)
+  has_labels = columns.label != "" and set(columns.labels) <= set(table.names)
 
   examples = []
   incomplete = []  # Numbers of rows.
-  for number in range(len(table)):
-    row = table.row(number)
+  for number, row in enumerate(table.rows):
     label = None
     if has_labels:
       label = _read_label(row, columns, where=table.where(number))
@@ -76,7 +75,7 @@ def table_examples(
     )
   if num_unlabelled:
     logging.info(
-      "%s: %d of %d rows have none of the labels", table.source, num_unlabelled, len(table)
+      "%s: %d of %d rows have none of the labels", table.source, num_unlabelled, len(examples)
     )
   if labelled:
     return [example for example in examples if example.is_complete]
@@ -89,11 +88,11 @@ def _example(
   """One row as an example; empty cells are empty texts."""
   example_id = str(number)
   if columns.id:
-    example_id = cell_text(row[columns.id])
-  texts = [cell_text(row[name]) for name in columns.texts]  # One or two.
+    example_id = cell_text(row.get(columns.id))
+  texts = [cell_text(row.get(name)) for name in columns.texts]  # One or two.
   negative = None
   if columns.negative:
-    negative = cell_text(row[columns.negative])
+    negative = cell_text(row.get(columns.negative))
   return TextExample(example_id, *texts, label=label, negative=negative)
 
 
@@ -103,10 +102,10 @@ def _example(
 def _read_label(row: Mapping[str, Any], columns: TableColumns, *, where: str) -> Any:
   """The label of a row, or a tuple of its labels; None where one is missing."""
   if not columns.multi_label:
-    return _label(row[columns.label])
+    return _label(row.get(columns.label))
   if len(columns.labels) > 1:
     return _marked_labels(row, columns.labels, where=where)
-  return _listed_labels(row[columns.label], where=where)
+  return _listed_labels(row.get(columns.label), where=where)
 
 
 def _label(cell: Any) -> str | None:
@@ -134,7 +133,7 @@ def _marked_labels(
   labels = []
   is_complete = True
   for name in names:
-    mark = _label(row[name])
+    mark = _label(row.get(name))
     if mark is None:
       is_complete = False
     elif mark.lower() in ("1", "true"):

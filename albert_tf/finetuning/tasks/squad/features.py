@@ -19,8 +19,6 @@ from albert_tf.tokenization.graph_offsets import GraphOffsets, Located
 from albert_tf.windows.question_windows import pack_windows
 from albert_tf.windows.text_windows import Windows, make_windows
 
-_TEXTS_AT_ONCE = 256
-_WINDOWS_AT_ONCE = 4096
 _PARAGRAPH_RANGE = 1 << 32  # More than any paragraph has characters.
 
 
@@ -90,10 +88,9 @@ def make_features(
     find_offsets = GraphOffsets(tokenizer, graph)
 
     # Each paragraph once, however many questions it has.
-    blocks = in_blocks(len(contexts), _TEXTS_AT_ONCE, desc="Paragraphs")
+    blocks = in_blocks(len(contexts), desc="Paragraphs")
     located_blocks = [find_offsets(tf.constant(contexts[block])) for block in blocks]
-    columns = zip(*located_blocks, strict=True)
-    located = Located(*[tf.concat(column, axis=0) for column in columns])
+    located = tf.nest.map_structure(lambda *blocks: tf.concat(blocks, axis=0), *located_blocks)
 
     # Questions, with the tokens of their paragraphs.
     query = graph.tokenize(tf.constant([question.text for question in data.questions]))
@@ -108,7 +105,7 @@ def make_features(
     )
 
     def batches() -> Iterator[Tensors]:
-      for block in in_blocks(len(windows.row), _WINDOWS_AT_ONCE, desc="Windows"):
+      for block in in_blocks(len(windows.row), desc="Windows"):
         yield pack_windows(graph, query, context, Windows(*[column[block] for column in windows]))
 
     rows = PackedRows.of(batches(), p_mask=data.version == "2.0")
