@@ -53,10 +53,10 @@ def read_saved_tokenizer(path: str) -> tuple[bytes, dict[str, Any]]:
 
 
 def _vocabulary_lines(ids: Mapping[str, int]) -> bytes:
-  lines = [""] * (max(ids.values()) + 1)  # An id without a token is an empty line.
-  for token, index in ids.items():
-    lines[index] = token
-  return "\n".join(lines).encode()
+  tokens = sorted(ids, key=ids.__getitem__)
+  if [ids[token] for token in tokens] != list(range(len(tokens))):
+    raise ValueError("ids with gaps")
+  return "\n".join(tokens).encode()
 
 
 def _sentencepiece_model(values: Mapping[str, Any], steps: list[dict[str, Any]]) -> bytes:

@@ -157,6 +157,17 @@ ANSWER = {"id": "1", "question": "what?", "answers": [{"text": "sky", "answer_st
 NO_ANSWER = {"id": "2", "question": "", "answers": [], "is_impossible": True}
 SQUAD = {"data": [{"title": "t", "paragraphs": [{"context": "the sky is blue", "qas": [ANSWER, NO_ANSWER]}]}]}
 RACE = {"id": "1.txt", "article": "a b", "questions": ["q"], "options": [["a", "b"]], "answers": ["A"]}
+_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "▁", "a", "▁sky")
+UNIGRAM = {
+  "added_tokens": [{"content": "[MASK]", "special": True}],
+  "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKD"}, {"type": "Lowercase"}]},
+  "model": {"type": "Unigram", "unk_id": 1, "vocab": [[piece, -float(n)] for n, piece in enumerate(_PIECES)]},
+}
+_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b")
+WORDPIECE = {
+  "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None},
+  "model": {"type": "WordPiece", "vocab": {token: n for n, token in enumerate(_TOKENS)}},
+}
 HUGGING_FACE = {"do_lower_case": True, "keep_accents": False, "tokenizer_class": "X"}
 
 # Name → a good value of JSON, bytes, or what `made` makes; and what reads it.
@@ -173,6 +184,8 @@ FILES: dict[str, tuple[Any, Callable[[str], Any]]] = {
   "squad.json": (SQUAD, lambda path: read_squad(path, version="2.0")),
   "train/high/all.txt": (RACE, race),
   "ours/tokenizer.json": (TokenizerConfig().to_dict(), vocabulary),
+  "alone/tokenizer.json": (UNIGRAM, vocabulary),
+  "alone/words/tokenizer.json": (WORDPIECE, vocabulary),
   "theirs/tokenizer_config.json": (HUGGING_FACE, vocabulary),
   "train-0.tfrecord": (SHARD, records),
   "index/offsets-train-0.tfrecord.npy": ("offsets", index),

@@ -19,7 +19,7 @@ from albert_tf.records.tfrecord import masked_crc32c
 def write_beside(path: pathlib.Path) -> None:
   """Good files that belong to the one that is to be damaged."""
   path.parent.mkdir(parents=True, exist_ok=True)
-  if path.name.startswith("tokenizer"):
+  if path.name.startswith("tokenizer") and "alone" not in path.parts:
     shutil.copy(SPM_MODEL, path.parent / ("spm.model" if path.name == "tokenizer.json" else "spiece.model"))
   if path.name.startswith("offsets"):
     (path.parents[1] / "train-0.tfrecord").write_bytes(readers.SHARD)
