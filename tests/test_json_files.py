@@ -18,7 +18,7 @@ from albert_tf.records import Manifest, RecordFile
 from albert_tf.runs import run_directory
 from albert_tf.runs.metrics_log import read_metrics
 from albert_tf.tokenization.config import TokenizerConfig, WordPieceConfig, find_tokenizer
-from tfrecords_tools.pretraining.job import read_description
+from tfrecords_tools.pretraining.stages import read_description
 
 CONFIG = AlbertConfig.from_name("tiny").to_dict()
 TASK = TaskSpec(kind="question_answering", name="squad", squad_version="2.0").to_dict()

@@ -3,9 +3,9 @@ r"""Makes pretraining records (TFRecords) from text: n-gram masked-LM and senten
   python tfrecords_tools/create_pretraining_data.py --input 'corpus/*.txt' \
       --spm_model_file 30k.model --output_dir records
 
-The output directory gets train-*.tfrecord, eval-*.tfrecord (held out by document), manifest.json and the
-tokenizer. The same input, settings and seed give the same bytes, for any number of workers. The same command
-continues an interrupted run.
+The output directory gets train-*.tfrecord, eval-*.tfrecord (held out by document), manifest.json
+and the tokenizer. The same input, settings and seed give the same bytes, for any number of workers.
+The same command continues an interrupted run.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,8 @@ import sys
 import time
 from typing import Literal
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # No matrix product here; starting threads takes 50 ms.
+# No matrix product here; starting threads takes 50 ms.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from absl import flags
 
@@ -34,8 +35,12 @@ class Source(Settings):
   """The input of the records."""
 
   input: tuple[str, ...] = setting(help="Input files: glob patterns with commas, quoted.")
-  spm_model_file: str | None = setting(None, "SentencePiece model, of train_vocab.py or of a release.")
-  vocab_file: str | None = setting(None, "WordPiece vocabulary (.txt), in place of --spm_model_file.")
+  spm_model_file: str | None = setting(
+    None, "SentencePiece model, of train_vocab.py or of a release."
+  )
+  vocab_file: str | None = setting(
+    None, "WordPiece vocabulary (.txt), in place of --spm_model_file."
+  )
   do_lower_case: bool | None = setting(
     None, "Lower-case the text. Default: as the vocabulary does, else true."
   )
@@ -48,12 +53,15 @@ class Work(Settings):
   """Where and how records are made; these settings do not change the records."""
 
   output_dir: str = setting(help="Directory for the records.")
-  work_dir: str | None = setting(None, "Directory of temporary files. Default: a folder in --output_dir.")
+  work_dir: str | None = setting(
+    None, "Directory of temporary files. Default: a folder in --output_dir."
+  )
   num_workers: int = setting(
     1, "Number of processes; the records are the same for any number.", minimum=1, maximum=1024
   )
   runner: Literal["local", "beam"] = setting(
-    "local", "local: processes of this machine. beam: Apache Beam; give its options at the end, after --."
+    "local",
+    "local: processes of this machine. beam: Apache Beam; give its options at the end, after --.",
   )
 
 
@@ -62,31 +70,16 @@ for _settings in (Source, CorpusOptions, RecordSettings, Work):
 flags.mark_flags_as_mutual_exclusive(["spm_model_file", "vocab_file"], required=True)
 
 
-def make_runner(work: Work, beam_options: Sequence[str]) -> Runner:
-  """Makes the runner of the flags."""
-  if work.runner == "beam":
-    from tfrecords_tools.pretraining.beam import BeamRunner  # Apache Beam takes seconds to import.
-
-    return BeamRunner(beam_options)
-  if beam_options:
-    raise UserError(
-      f"All arguments must be flags. Received: {beam_options[0]!r}. Quote glob patterns, so that the shell does "
-      "not expand them."
-    )
-  if files.is_remote(work.work_dir or work.output_dir):
-    raise UserError(
-      f"Unfinished work must be on a local disk. Received: --output_dir={work.output_dir}, "
-      f"--work_dir={work.work_dir}. Name a local directory as --work_dir; the records go to --output_dir."
-    )
-  return LocalRunner(num_workers=work.num_workers)
-
-
 def main(beam_options: Sequence[str]) -> None:
-  begin = time.monotonic()
-  source, work = commands.from_flags(Source), commands.from_flags(Work)
+  start = time.monotonic()
+  source = commands.from_flags(Source)
+  work = commands.from_flags(Work)
   paths = files.expand_globs(source.input)
-  vocabulary = source.spm_model_file or source.vocab_file or ""
-  tokenizer = load_tokenizer(vocabulary, do_lower_case=source.do_lower_case, keep_accents=source.keep_accents)
+  tokenizer = load_tokenizer(
+    source.spm_model_file or source.vocab_file or "",
+    do_lower_case=source.do_lower_case,
+    keep_accents=source.keep_accents,
+  )
   manifest = create_records(
     paths,
     work.output_dir,
@@ -98,8 +91,27 @@ def main(beam_options: Sequence[str]) -> None:
     notice=lambda text: print(text, file=sys.stderr, flush=True),
   )
   print(format_summary(manifest))
-  instances = sum(manifest.statistics[split]["instances"] for split in SPLITS)
-  print(f"{instances:,} instances in {time.monotonic() - begin:.1f} s")
+  num_instances = sum(manifest.num_records(split) for split in SPLITS)
+  print(f"{num_instances:,} instances in {time.monotonic() - start:.1f} s")
+
+
+def make_runner(work: Work, beam_options: Sequence[str]) -> Runner:
+  if work.runner == "beam":
+    from tfrecords_tools.pretraining.beam import BeamRunner  # Apache Beam takes seconds to import.
+
+    return BeamRunner(beam_options)
+  if beam_options:
+    raise UserError(
+      f"All arguments must be flags. Received: {beam_options[0]!r}. Quote glob patterns, so that "
+      "the shell does not expand them."
+    )
+  if files.is_remote(work.work_dir or work.output_dir):
+    raise UserError(
+      f"Unfinished work must be on a local disk. Received: --output_dir={work.output_dir}, "
+      f"--work_dir={work.work_dir}. Name a local directory as --work_dir; the records go to "
+      "--output_dir."
+    )
+  return LocalRunner(num_workers=work.num_workers)
 
 
 if __name__ == "__main__":

@@ -90,14 +90,6 @@ class Tokenizer:
     """Bool [V]: whether the token of each id starts a word by one of `WORD_RULES`, for whole-word masking."""
     raise NotImplementedError
 
-  @property
-  def torn_pieces(self) -> np.ndarray:
-    """Bool [V]: tokens with non-ASCII letters that are word starts only by the original's rule."""
-    torn = ~self.word_starts("sentencepiece") & self.word_starts("original")
-    for index in np.flatnonzero(torn).tolist():
-      torn[index] = any(char.isalpha() and not char.isascii() for char in self.pieces[index])
-    return torn
-
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
     """Ids of many texts; much faster than `encode` for each."""
     raise NotImplementedError

@@ -55,7 +55,7 @@ def _instances(tokenizer, documents, choices, seed):
   made = [
     (document, pair)
     for document in tokenized
-    for pair in make_pairs(document, stream, choices, others=tokenized)
+    for pair in make_pairs(document, stream, choices, candidates=tokenized)
   ]
   if not made:
     return
@@ -196,7 +196,7 @@ def test_original_segments_match_the_recorded_statistics(shared_dir):
     stream = Stream(seed=seed, file_index=0, document=0, purpose=0)
     for _ in range(2):
       for document in tokenized:
-        for pair in make_pairs(document, stream, choices, others=tokenized):
+        for pair in make_pairs(document, stream, choices, candidates=tokenized):
           lengths.append(pair.a.size + pair.b.size + 3)
           labels.append(pair.label)
           first.append(pair.a.size + 2)

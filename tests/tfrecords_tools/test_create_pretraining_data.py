@@ -26,10 +26,10 @@ from albert_tf.records import Manifest, read_records
 from albert_tf.records.parse import decode_example
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.inspection import view_instance
-from tfrecords_tools.pretraining import create, estimate, job, local, sorted_runs
+from tfrecords_tools.pretraining import create, estimate, job, local, stages
 from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
-from tfrecords_tools.pretraining.sorted_runs import RunWriter
+from tfrecords_tools.pretraining.stages import RunWriter
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
 _CHOICES = RecordSettings(
@@ -86,7 +86,7 @@ def test_bytes_do_not_depend_on_workers_or_machine(corpus, tiny_tokenizer, tmp_p
     "train-00000-of-00002.tfrecord",
     "train-00001-of-00002.tfrecord",
   ]
-  monkeypatch.setattr(sorted_runs, "SORTED_BYTES", 700)  # Each file in many parts.
+  monkeypatch.setattr(stages, "SORTED_BYTES", 700)  # Each file in many parts.
   _make(corpus, tmp_path / "parts", tiny_tokenizer)
   assert contents(tmp_path / "parts") == expected
   _make(corpus, tmp_path / "two", tiny_tokenizer, num_workers=2)
@@ -354,7 +354,7 @@ def test_finished_files_are_not_read_again(tiny_tokenizer, tmp_path, monkeypatch
   _make(paths, tmp_path / "whole", tiny_tokenizer)
   opened, read_blocks = [], local.read_blocks
   monkeypatch.setattr(
-    local, "read_blocks", lambda job, index, count: opened.append(index) or read_blocks(job, index, count)
+    local, "read_blocks", lambda job, index: opened.append(index) or read_blocks(job, index)
   )
   with _stopping("read_blocks", 4):
     _make(paths, tmp_path / "cut", tiny_tokenizer)
@@ -469,10 +469,10 @@ def test_a_killed_worker_is_one_line(corpus, tiny_tokenizer, tmp_path, monkeypat
   with contextlib.closing(local._Workers(work, 2)) as workers:
 
     def tasks():
-      yield "make_file", _Deadly()
+      yield local.Worker.make_file, _Deadly()
       while found_by == "submit" and not workers._pool._broken:
         time.sleep(0.05)
-      yield "make_file", 0
+      yield local.Worker.make_file, 0
 
     with pytest.raises(UserError, match=r"one that was killed.*Give the same command again"):
       list(workers.run(tasks()))

@@ -1,1 +1,1 @@
-"""Text to pretraining records: pure functions of (document, pass, seed), and the runners that drive them."""
+"""Text to records: pure functions of (document, pass, seed), and the runners that drive them."""

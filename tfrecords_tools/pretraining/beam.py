@@ -2,13 +2,14 @@
 
   files → blocks → records by final file → each file sorted and written by one worker
 
-A file is sorted in memory, so memory is bounded by a file.
-A failed pipeline is run again from the start; Beam repeats failed bundles. Either writes the same files over.
+A file is sorted in memory, so memory is bounded by a file. A failed pipeline is run again from the
+start; Beam repeats failed bundles. Either writes the same files over.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 import contextlib
 import functools
+import math
 import os
 import re
 import struct
@@ -20,18 +21,26 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
-from tfrecords_tools.pretraining.blocks import Block, BlockMaker, BlockResult, read_blocks
-from tfrecords_tools.pretraining.job import PLAN_NAME, Job, read_description, write_shard
+from tfrecords_tools.pretraining.job import PLAN_NAME, Job
 from tfrecords_tools.pretraining.settings import RECORD_BYTES_PER_TEXT_BYTE, SPLITS
-from tfrecords_tools.pretraining.sorted_runs import KEY_SPACE
+from tfrecords_tools.pretraining.stages import (
+  KEY_SPACE,
+  Block,
+  BlockMaker,
+  BlockResult,
+  read_blocks,
+  read_description,
+  write_shard,
+)
 
 _LOCAL_RUNNER = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 _LARGEST_SHARD = 1 << 30  # Bytes that a worker is trusted to sort; it holds them once.
 _RESULT_NAME = "beam-result.json"
-# Before each record: its key and the numbers of its file and block, so that the order of the bytes is the order
-# of the records, and that of the local runner.
+# Before each record: its key and the numbers of its file and block, so that the order of the bytes
+# is the order of the records, and that of the local runner.
 _ORDER = struct.Struct(">QII")
-# A mistake of the user's, as a worker's traceback ends with it; and the name of the step, which Beam adds.
+# A mistake of the user's, as a worker's traceback ends with it; and the name of the step, which
+# Beam adds.
 _USER_ERROR = re.compile(r"^albert_tf\.\w+\.(?:UserError|StoreError): (.+)$", re.MULTILINE)
 _STEP = re.compile(r" \[while running '[^']*'\]")
 
@@ -54,76 +63,64 @@ class BeamRunner:
   def __call__(self, job: Job) -> tuple[BlockResult, list[RecordFile]]:
     _check_shards(job)
     pipeline = beam.Pipeline(options=PipelineOptions(self._arguments, save_main_session=False))
-    made = (
-      pipeline
-      | "files" >> beam.Create(range(len(job.paths)))
-      | "distribute files" >> beam.Reshuffle()
-      | "blocks" >> beam.FlatMap(_read_blocks, job)
-      | "distribute blocks" >> beam.Reshuffle()
-      | "instances" >> beam.ParDo(_MakeInstances(job)).with_outputs("result", main="records")
-    )
+    # Beam keeps what one step makes on one worker; it is distributed where the work is long.
+    input_files = pipeline | "files" >> beam.Create(range(len(job.paths)))
+    distributed_files = input_files | "distribute files" >> beam.Reshuffle()
+    blocks = distributed_files | "blocks" >> beam.FlatMap(_read_blocks, job)
+    distributed_blocks = blocks | "distribute blocks" >> beam.Reshuffle()
+    make_instances = beam.ParDo(_MakeInstances(job)).with_outputs("result", main="records")
+    made = distributed_blocks | "instances" >> make_instances
+
     by_file = made.records | "by file" >> beam.GroupByKey()
     _ = by_file | "sort and write" >> beam.Map(_write_file, job)
     result_path = os.path.join(job.work_dir, _RESULT_NAME)
     total = made.result | "add up" >> beam.CombineGlobally(_total, job)
     _ = total | "describe" >> beam.Map(functools.partial(files.write_json, result_path))
     _run(pipeline)
-    # A file that no record fell into is not there yet.
-    record_files = [
-      read_description(path, plan=job.plan_sha256) or write_shard(path, split, (), plan=job.plan_sha256)
-      for split in SPLITS
-      for path in (os.path.join(job.stage_dir, name) for name in job.settings.shard_names(split))
-    ]
+
+    record_files = []
+    for split in SPLITS:
+      for name in job.settings.shard_names(split):
+        path = os.path.join(job.stage_dir, name)
+        record_file = read_description(path, plan=job.plan_sha256)
+        if record_file is None:  # No record fell into it.
+          record_file = write_shard(path, split, (), plan=job.plan_sha256)
+        record_files.append(record_file)
     result = BlockResult(job)
     result.add(files.read_json(result_path))
     return result, record_files
 
 
-def _run(pipeline: Any) -> None:
-  """Runs a pipeline to its end; a user's mistake that a worker found, which Beam hands over as text, is one again."""
-  try:
-    result = pipeline.run()
-    try:
-      result.wait_until_finish()
-    except (KeyboardInterrupt, SystemExit):
-      # Without this command nothing would publish what the pipeline goes on to write.
-      with contextlib.suppress(Exception):  # Not every runner can.
-        result.cancel()
-      raise
-  except Exception as error:
-    found = [str(error)] if isinstance(error, UserError) else _USER_ERROR.findall(str(error))
-    if not found:
-      raise
-    raise UserError(_STEP.sub("", found[-1])) from error
-
-
 def _check_shards(job: Job) -> None:
   """Refuses files that a worker could not sort in memory."""
-  settings = job.settings
-  train_bytes = sum(job.text_sizes) * settings.dupe_factor * RECORD_BYTES_PER_TEXT_BYTE
-  needed = -int(-train_bytes // _LARGEST_SHARD)
-  if needed > settings.num_shards:
+  num_shards = job.settings.num_shards
+  train_bytes = sum(job.text_sizes) * job.settings.dupe_factor * RECORD_BYTES_PER_TEXT_BYTE
+  needed = math.ceil(train_bytes / _LARGEST_SHARD)
+  if needed > num_shards:
     raise UserError(
-      f"On Beam a worker sorts a whole file in memory: about {_LARGEST_SHARD >> 30} GiB at most. Received: "
-      f"--num_shards={settings.num_shards} for about {train_bytes / 1e9:,.0f} GB of records. "
-      f"Give --num_shards={needed} or more."
+      "On Beam a worker sorts a whole file in memory: about "
+      f"{_LARGEST_SHARD >> 30} GiB at most. Received: --num_shards={num_shards} for about "
+      f"{train_bytes / 1e9:,.0f} GB of records. Give --num_shards={needed} or more."
     )
 
 
 def _read_blocks(file_index: int, job: Job) -> Iterator[Block]:
-  """The blocks of a file, where a worker sees what the command wrote before: else nothing it writes would count."""
-  for directory in (job.stage_dir, job.work_dir):
+  """The blocks of a file, on a worker that sees what the command wrote.
+
+  Else the command would not see what the worker writes.
+  """
+  for directory in job.work_dirs:
     if not files.exists(os.path.join(directory, PLAN_NAME)):
       raise UserError(
-        "Beam's workers and this command must share --input, --output_dir and --work_dir. Received: "
-        f"{directory}, in which a worker finds no {PLAN_NAME}. Use directories that both reach, such as some on "
-        "Cloud Storage."
+        "Beam's workers and this command must share --input, --output_dir and --work_dir. "
+        f"Received: {directory}, in which a worker finds no {PLAN_NAME}. Use directories that both "
+        "reach, such as some on Cloud Storage."
       )
-  return read_blocks(job, file_index, lambda num_bytes: None)
+  return read_blocks(job, file_index)
 
 
 class _MakeInstances(beam.DoFn):
-  """A block to (final file, ordered record), and its result."""
+  """A block to ((split, number of the final file), ordered record), and its result."""
 
   def __init__(self, job: Job):
     self._job = job
@@ -134,17 +131,19 @@ class _MakeInstances(beam.DoFn):
   def process(self, block: Block) -> Iterator[Any]:
     result = BlockResult(self._job)
     for split, instances in self._make(block, result):
-      shards = self._job.settings.num_shards_of(split)
+      num_shards = self._job.settings.num_shards_of(split)
       for key, record in zip(instances.keys.tolist(), instances.records, strict=True):
-        yield (split, key * shards // KEY_SPACE), _ORDER.pack(key, block.file_index, block.index) + record
+        shard = key * num_shards // KEY_SPACE
+        yield (split, shard), _ORDER.pack(key, block.file_index, block.index) + record
     yield beam.pvalue.TaggedOutput("result", result.to_json())
 
 
 def _write_file(element: tuple[tuple[str, int], Iterable[bytes]], job: Job) -> None:
-  """Writes all records of a final file, sorted, to their place; what an attempt before has left there is replaced."""
-  (split, shard), grouped = element
+  """Writes all records of a final file, sorted; replaces what an attempt before has left there."""
+  (split, shard), ordered_records = element
   path = os.path.join(job.stage_dir, job.settings.shard_names(split)[shard])
-  write_shard(path, split, (record[_ORDER.size :] for record in sorted(grouped)), plan=job.plan_sha256)
+  records = (record[_ORDER.size :] for record in sorted(ordered_records))
+  write_shard(path, split, records, plan=job.plan_sha256)
 
 
 def _total(results: Iterable[dict[str, Any]], job: Job) -> dict[str, Any]:
@@ -153,3 +152,27 @@ def _total(results: Iterable[dict[str, Any]], job: Job) -> dict[str, Any]:
   for fields in results:
     total.add(fields)
   return total.to_json()
+
+
+def _run(pipeline: Any) -> None:
+  """Runs a pipeline to its end.
+
+  Raises:
+    UserError: a worker found a mistake of the user's, which Beam hands over as text.
+  """
+  try:
+    result = pipeline.run()
+    try:
+      result.wait_until_finish()
+    except (KeyboardInterrupt, SystemExit):
+      # Without this command nothing would publish what the pipeline goes on to write.
+      with contextlib.suppress(Exception):  # Not every runner can.
+        result.cancel()
+      raise
+  except UserError as error:
+    raise UserError(_STEP.sub("", str(error))) from error
+  except Exception as error:
+    messages = _USER_ERROR.findall(str(error))
+    if not messages:
+      raise
+    raise UserError(_STEP.sub("", messages[-1])) from error

@@ -1,9 +1,10 @@
-"""Documents of raw sentences to arrays of ids: tokenized and grouped into words once, for all passes."""
+"""Documents of raw sentences to arrays of ids and words, once for all passes."""
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,13 +34,19 @@ class TokenizedDocument:
     return len(self.sentence_offsets) - 1
 
 
+class _Encoded(NamedTuple):
+  """Many texts as ids: int32 [T] of all, one after the other; int64 [N] how many each has."""
+
+  ids: np.ndarray
+  sizes: np.ndarray
+
+
 class BlockTokenizer:
   """Tokenizes many documents together.
 
-  SentencePiece segments each space-separated word on its own when no piece
-  holds a space mark after its first character (checked here), so each distinct
-  word is segmented once and the sentences are put together with NumPy: two to
-  four times as fast as segmenting every sentence.
+  SentencePiece segments each space-separated word on its own when no piece holds a space mark after
+  its first character (checked here), so each distinct word is segmented once and the sentences are
+  put together with NumPy: two to four times as fast as segmenting every sentence.
 
   Args:
     tokenizer: the vocabulary.
@@ -50,46 +57,54 @@ class BlockTokenizer:
     self._tokenizer = tokenizer
     self._word_starts = tokenizer.word_starts(whole_word)
     self._words = _KnownWords(tokenizer)
-    self._split = _word_splitter(tokenizer)
+    self._goes_by_words = _is_word_by_word(tokenizer)
 
   def __call__(
     self, documents: Sequence[Sequence[str]], *, max_sentence_tokens: int | None = None
   ) -> list[TokenizedDocument]:
-    """Tokenizes `documents`; sentences without a token are left out, documents may come back empty.
+    """Tokenizes `documents`.
 
     Args:
       documents: raw sentences of each document.
       max_sentence_tokens: a longer sentence is cut into equal parts at word starts.
+
+    Returns:
+      The documents, without the sentences that have no token; so they may be empty.
     """
-    portions = [
-      self._by_words(few, self._split) if self._split else _encode(self._tokenizer, few)
-      for few in _portions(itertools.chain.from_iterable(documents))
-    ]
-    ids, sizes = map(np.concatenate, zip(*portions, strict=True))
-    result = []
-    first_sentence = first_token = 0
+    encoded: list[_Encoded] = []
+    for sentences in _portions(itertools.chain.from_iterable(documents)):
+      if self._goes_by_words:
+        encoded.append(self._encode_by_words(sentences))
+      else:
+        encoded.append(_encode(self._tokenizer, sentences))
+    ids = np.concatenate([portion.ids for portion in encoded])
+    sizes = np.concatenate([portion.sizes for portion in encoded])
+
+    tokenized = []
+    first_sentence = 0
+    first_token = 0
     for document in documents:
       document_sizes = sizes[first_sentence : first_sentence + len(document)]
       end = first_token + int(document_sizes.sum())
-      offsets = np.concatenate([[0], np.cumsum(document_sizes[document_sizes > 0])])
-      words = np.flatnonzero(self._word_starts[ids[first_token:end]])
+      document_ids = ids[first_token:end]
+      word_positions = np.flatnonzero(self._word_starts[document_ids])
+      offsets = _offsets(document_sizes[document_sizes > 0])
       if max_sentence_tokens is not None:
-        offsets = _cut_long_sentences(offsets, words, max_sentence_tokens)
-      result.append(TokenizedDocument(ids[first_token:end], words, offsets.tolist()))
+        offsets = _cut_long_sentences(offsets, word_positions, max_sentence_tokens)
+      tokenized.append(TokenizedDocument(document_ids, word_positions, offsets.tolist()))
       first_sentence += len(document)
       first_token = end
-    return result
+    return tokenized
 
-  def _by_words(
-    self, sentences: list[str], split_words: Callable[[str], list[str]]
-  ) -> tuple[np.ndarray, np.ndarray]:
-    split = [split_words(sentence) for sentence in sentences]
-    word_counts = np.fromiter(map(len, split), np.int64, len(split))
-    words = self._words.numbers(itertools.chain.from_iterable(split), int(word_counts.sum()))
-    ids, sizes = self._words.ids_of(words)
-    ends = np.concatenate([[0], np.cumsum(sizes)])  # Ends of words among the ids.
-    sentence_ends = ends[np.cumsum(word_counts)]
-    return ids, np.diff(sentence_ends, prepend=0)
+  def _encode_by_words(self, sentences: list[str]) -> _Encoded:
+    words = [sentence.split() for sentence in sentences]
+    word_counts = _lengths(words)
+    numbers = self._words.numbers(itertools.chain.from_iterable(words), int(word_counts.sum()))
+    encoded_words = self._words.encode(numbers)
+    # Sizes of words to sizes of sentences: how far the ids go behind the last word of each.
+    ends_of_words = _offsets(encoded_words.sizes)
+    ends_of_sentences = ends_of_words[np.cumsum(word_counts)]
+    return _Encoded(encoded_words.ids, np.diff(ends_of_sentences, prepend=0))
 
 
 class _KnownWords:
@@ -100,79 +115,108 @@ class _KnownWords:
     self._forget()
 
   def _forget(self) -> None:
+    # A word that is looked up for the first time gets the next number.
     self._numbers: dict[str, int] = collections.defaultdict(itertools.count().__next__)
-    self._characters = 0
-    self._sizes = np.zeros(0, np.int64)  # How many ids each word has, and
-    self._ids = np.zeros(0, np.int32)  # the ids of all, one word after the other.
+    self._num_characters = 0
+    self._encoded = _Encoded(np.zeros(0, np.int32), np.zeros(0, np.int64))
 
   def numbers(self, words: Iterable[str], count: int) -> np.ndarray:
     """int64 [count] the number of each word, which is tokenized when it is new."""
-    if self._characters > _KNOWN_CHARACTERS:
+    if self._num_characters > _KNOWN_CHARACTERS:
       self._forget()
-    known = len(self._numbers)
+    num_known = len(self._numbers)
     numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, count)
-    new = list(itertools.islice(self._numbers, known, None))
+    new_words = list(itertools.islice(self._numbers, num_known, None))
     try:
-      ids, sizes = _encode(self._tokenizer, new)
+      encoded = _encode(self._tokenizer, new_words)
     except BaseException:
       self._forget()  # Else a caller that tries again would find numbers without ids.
       raise
-    self._ids, self._sizes = np.concatenate([self._ids, ids]), np.concatenate([self._sizes, sizes])
-    self._characters += sum(map(len, new))
+    self._encoded = _Encoded(
+      ids=np.concatenate([self._encoded.ids, encoded.ids]),
+      sizes=np.concatenate([self._encoded.sizes, encoded.sizes]),
+    )
+    self._num_characters += sum(map(len, new_words))
     return numbers
 
-  def ids_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of many words, one after the other, and how many each has."""
-    begins = np.cumsum(self._sizes) - self._sizes
-    sizes = self._sizes[numbers]
-    return self._ids[ranges(begins[numbers], sizes)], sizes
+  def encode(self, numbers: np.ndarray) -> _Encoded:
+    """The ids of many words."""
+    begins = _offsets(self._encoded.sizes)[numbers]
+    sizes = self._encoded.sizes[numbers]
+    return _Encoded(self._encoded.ids[ranges(begins, sizes)], sizes)
 
 
 def ranges(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-  """int64: begins[i], begins[i] + 1, … of `sizes[i]` numbers, for one i after the other."""
-  return np.repeat(begins - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
+  """int64: begins[i], begins[i] + 1, … of `sizes[i]` numbers, for one i after the other.
+
+  Example:
+    >>> ranges(np.array([7, 2]), np.array([2, 3]))
+    array([7, 8, 2, 3, 4])
+  """
+  # 0 1 | 2 3 4 of the result, shifted by 7 - 0 and 2 - 2.
+  result_begins = np.cumsum(sizes) - sizes
+  return np.repeat(begins - result_begins, sizes) + np.arange(sizes.sum())
+
+
+def _offsets(sizes: np.ndarray) -> np.ndarray:
+  """int64 [N + 1]: where each of N begins, and the end of the last. Sizes 4 3 6 give 0 4 7 13."""
+  return np.concatenate([[0], np.cumsum(sizes)])
+
+
+def _lengths(rows: Sequence[Sequence[object]]) -> np.ndarray:
+  return np.fromiter(map(len, rows), np.int64, len(rows))
 
 
 def _portions(sentences: Iterable[str]) -> Iterator[list[str]]:
   """Yields some sentences at a time, and at the end what is left, perhaps nothing."""
-  few: list[str] = []
+  portion: list[str] = []
   size = 0
   for sentence in sentences:
-    few.append(sentence)
+    portion.append(sentence)
     size += len(sentence)
     if size >= _CHARACTERS_AT_ONCE:
-      yield few
-      few, size = [], 0
-  yield few
+      yield portion
+      portion = []
+      size = 0
+  yield portion
 
 
-def _encode(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-  """int32 ids of all texts, one after the other, and int64 how many each has."""
+def _encode(tokenizer: Tokenizer, texts: list[str]) -> _Encoded:
   rows = tokenizer.encode_batch(texts)
-  sizes = np.fromiter(map(len, rows), np.int64, len(rows))
-  return np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(sizes.sum())), sizes
+  sizes = _lengths(rows)
+  ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(sizes.sum()))
+  return _Encoded(ids, sizes)
 
 
-def _word_splitter(tokenizer: Tokenizer) -> Callable[[str], list[str]] | None:
-  """A splitter of text into words to tokenize one by one; None where the ids would differ."""
+def _is_word_by_word(tokenizer: Tokenizer) -> bool:
+  """Whether the ids of a text are those of its words, one after the other."""
   if not isinstance(tokenizer, AlbertTokenizer):
-    return None
-  word_by_word = not any(_SPACE_MARK in piece[1:] for piece in tokenizer.pieces) and tokenizer.encode(
-    "a b"
-  ) == tokenizer.encode("a") + tokenizer.encode("b")
-  return str.split if word_by_word else None
+    return False
+  if any(_SPACE_MARK in piece[1:] for piece in tokenizer.pieces):
+    return False
+  return tokenizer.encode("a b") == tokenizer.encode("a") + tokenizer.encode("b")
 
 
 def _cut_long_sentences(offsets: np.ndarray, words: np.ndarray, limit: int) -> np.ndarray:
-  """Sentence offsets with more of them, so that few sentences are longer than `limit` tokens."""
-  sizes = np.diff(offsets)
-  if not len(sizes) or sizes.max() <= limit:
-    return offsets
-  cuts = []
-  for begin, size in zip(offsets[:-1].tolist(), sizes.tolist(), strict=True):
-    parts = -(-size // limit)
-    for part in range(1, parts):
-      at = np.searchsorted(words, begin + part * size // parts, side="right") - 1
-      if at >= 0 and words[at] > begin:
-        cuts.append(words[at])
-  return np.unique(np.concatenate([offsets, np.array(cuts, offsets.dtype)]))
+  """Sentence offsets with more of them, so that few sentences are longer than `limit` tokens.
+
+  Example:
+    Offsets 0 10, words at 0 3 4 8, limit 4: three parts would be cut at 3 and 6. The word starts
+    up to there are 3 and 4, so the offsets become 0 3 4 10. The last part is a little too long.
+
+  Args:
+    offsets: int64 [N + 1] where each sentence begins; the last entry is their end.
+    words: int64 [W] where each word begins.
+    limit: tokens.
+  """
+  cuts = [offsets]
+  for sentence, size in enumerate(np.diff(offsets).tolist()):
+    if size <= limit:
+      continue
+    begin = offsets[sentence]
+    num_parts = -(-size // limit)
+    ideal_cuts = begin + np.arange(1, num_parts) * size // num_parts
+    last_words = words.searchsorted(ideal_cuts, side="right") - 1
+    word_cuts = words[last_words[last_words >= 0]]
+    cuts.append(word_cuts[word_cuts > begin])
+  return np.unique(np.concatenate(cuts))

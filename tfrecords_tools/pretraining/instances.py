@@ -67,11 +67,13 @@ class _Words(NamedTuple):
   """The words of N sequences, W at most, as places among the maskable tokens of their sequence.
 
   Example:
-    Tokens [CLS] ▁the ▁re ading [SEP] ▁room [SEP]: the words begin at 0, 1 and 3 of the maskable tokens.
+    Tokens [CLS] ▁the ▁re ading [SEP] ▁room [SEP]: the words begin at 0, 1 and 3 of the maskable
+    tokens.
     offsets = [0, 1, 3, 4], count = 3, count_a = 2.
 
   Attributes:
-    offsets: int64 [N, W + 1] where each word begins; behind the last one, the number of maskable tokens.
+    offsets: int64 [N, W + 1] where each word begins; behind the last one, the number of maskable
+      tokens.
     counts: int64 [N] words of each sequence.
     counts_a: int64 [N] words of the first segment.
   """
@@ -82,7 +84,7 @@ class _Words(NamedTuple):
 
 
 class _Masked(NamedTuple):
-  """Masked tokens in the order of their sequences and positions, int64 [M] each; the n-grams, int64 [G]."""
+  """Masked tokens, int64 [M] each, in the order of sequences and positions; n-grams, int64 [G]."""
 
   rows: np.ndarray
   positions: np.ndarray
@@ -112,11 +114,11 @@ class InstanceMaker:
     self._starts_word = tokenizer.word_starts(settings.whole_word).astype(bool)  # [V]
     self._starts_word[structure_ids] = False
 
-    # The original draws random tokens from the whole vocabulary. A stray [SEP] or <pad> says something false
-    # about the structure of the sequence, so the default leaves special tokens out.
+    # The original draws random tokens from the whole vocabulary. A stray [SEP] or <pad> says
+    # something false about the structure of the sequence, so the default leaves special tokens out.
     self._random_ids = np.arange(tokenizer.vocab_size, dtype=np.int32)
     if not settings.is_original:
-      special_ids = [*structure_ids, tokenizer.unk_id, tokenizer.mask_id]
+      special_ids = structure_ids + [tokenizer.unk_id, tokenizer.mask_id]
       self._random_ids = np.setdiff1d(self._random_ids, special_ids)
     self._cumulative = np.cumsum(settings.ngram_probabilities)
 
@@ -146,7 +148,9 @@ class InstanceMaker:
       names.INPUT_IDS: input_ids,
       names.SENTENCE_ORDER_LABELS_FEATURE: np.array([[pair.label] for pair in pairs]),
     }
-    records = [frame_record(example) for example in self._encode(features, num_predictions.tolist())]
+    records = [
+      frame_record(example) for example in self._encode(features, num_predictions.tolist())
+    ]
     return Instances(
       pairs=pairs,
       keys=keys,
@@ -162,8 +166,7 @@ class InstanceMaker:
     """The tokens of every sequence."""
     num_special = self._settings.max_seq_length - self._settings.max_num_tokens
     sizes_a = np.array([pair.a.size for pair in pairs], np.int64)
-    sizes_b = np.array([pair.b.size if pair.b else 0 for pair in pairs], np.int64)
-    sizes = sizes_a + sizes_b
+    sizes = sizes_a + [pair.b.size if pair.b else 0 for pair in pairs]
     num_tokens = sizes + num_special
 
     tokens: list[np.ndarray] = []  # Of all sequences, one after the other.
@@ -216,26 +219,31 @@ class InstanceMaker:
       fill=not settings.is_original,
     )
 
-    # Spans of words to tokens: numbers row · S + place among the maskable tokens, in order.
-    first = words.offsets[spans.rows, spans.words]
-    sizes = words.offsets[spans.rows, spans.words + spans.ngrams] - first
-    tokens = np.sort(ranges(spans.rows * settings.max_seq_length + first, sizes))
-    rows, places = np.divmod(tokens, settings.max_seq_length)
-    is_of_b = places >= sequences.sizes_a[rows]
-    positions = places + 1 + is_of_b  # Behind [CLS], or [CLS] and [SEP].
+    # Spans of words to tokens, which are numbered row · S + place among the maskable ones. With
+    # S = 10, a span of the places 3 and 4 in row 2 is 23, 24.
+    begins = words.offsets[spans.rows, spans.words]
+    ends = words.offsets[spans.rows, spans.words + spans.ngrams]
+    row_begins = spans.rows * settings.max_seq_length
+    tokens = np.sort(ranges(row_begins + begins, ends - begins))
+    rows, places_in_row = np.divmod(tokens, settings.max_seq_length)
+    is_of_b = places_in_row >= sequences.sizes_a[rows]
+    positions = places_in_row + 1 + is_of_b  # Behind [CLS], or [CLS] and [SEP].
     return _Masked(rows, positions, spans.ngrams)
 
   def _prediction_rows(self, values: np.ndarray, num_predictions: np.ndarray) -> np.ndarray:
-    """int64 [N, P]: the values of all predictions, [M], in the row of their sequence and followed by zeros."""
+    """int64 [N, P]: the values of all predictions, [M], in the rows of their sequences, then zeros."""
     rows = np.zeros((len(num_predictions), self._settings.max_predictions_per_seq), np.int64)
     rows[np.arange(rows.shape[1]) < num_predictions[:, None]] = values
     return rows
 
-  def _encode(self, features: Mapping[str, np.ndarray], num_predictions: list[int]) -> Iterator[bytes]:
+  def _encode(
+    self, features: Mapping[str, np.ndarray], num_predictions: list[int]
+  ) -> Iterator[bytes]:
     """The serialized Example of each row; its weights are ones for the predictions."""
-    packed_columns = [pack_varint_rows(values) for values in features.values()]
-    for count, *packed in zip(num_predictions, *packed_columns, strict=True):
-      payloads = dict(zip(features, packed, strict=True))
+    # Columns are packed for all rows at once, which takes little more time than for one.
+    columns = {name: pack_varint_rows(values) for name, values in features.items()}
+    for row, count in enumerate(num_predictions):
+      payloads = {name: rows[row] for name, rows in columns.items()}
       payloads[names.MASKED_LM_WEIGHTS] = _weights(count, self._settings.max_predictions_per_seq)
       yield encode_packed(payloads)
 

@@ -1,10 +1,11 @@
-"""The plan of the records, and the state of a directory: equal plans give equal bytes, others are refused.
+"""The job of making records, and the state of its directories.
 
-Nobody reads a terabyte to start or to continue: name, size and time of change stand for an input file. Its folder may
-be another.
+Equal plans give equal bytes, so a directory is continued with an equal plan and refused with
+another one. Nobody reads a terabyte to start or to continue: name, size and time of change stand
+for an input file. Its folder may be another.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -16,12 +17,11 @@ import os
 from typing import Any
 import unicodedata
 
-import google_crc32c
-
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.records import Manifest, RecordFile, ShardIndexer
+from albert_tf.records import Manifest, RecordFile
 from albert_tf.records.manifest import MANIFEST_NAME
+from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.settings import differences
 from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions, expected_text_bytes
@@ -33,8 +33,11 @@ CODE_VERSION = 4  # Raise it when the same settings begin to give other bytes.
 # Their versions decide the bytes: tokens, sentences, and the readers of formats other than text.
 _PACKAGES = ("mwparserfromhell", "mwxml", "pyarrow", "sentencepiece", "sentencex")
 _AT_ONCE = 16  # Files looked at together: a bucket takes its time to answer for each.
-# Bytes of text in a block: enough to be worth a task, few enough to divide a small corpus among workers.
-SMALLEST_BLOCK, _LARGEST_BLOCK, _MOST_BLOCKS = 1 << 20, 4 << 20, 4096
+# Bytes of text in a block: enough to be worth a task, few enough to divide a small corpus among
+# workers. Between the two, as many as give this number of blocks.
+SMALLEST_BLOCK = 1 << 20
+_LARGEST_BLOCK = 4 << 20
+_NUM_BLOCKS = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +70,11 @@ class Job:
     return os.path.join(self.output_dir, STAGE_DIR_NAME)
 
   @property
+  def work_dirs(self) -> list[str]:
+    """The directories of unfinished work; often both are the same."""
+    return sorted({self.stage_dir, self.work_dir})
+
+  @property
   def text_sizes(self) -> list[int]:
     """About how much text each input file gives, in bytes."""
     return list(map(expected_text_bytes, self.paths, self.sizes))
@@ -77,8 +85,9 @@ class Job:
     return _sha256(self.plan)
 
   def block_sha256(self, file_index: int) -> str:
-    """The same for the blocks of a file: when another input file was changed does not matter to them."""
-    return _sha256({**self.plan, "input": self.plan["input"][file_index], "block_bytes": self.block_bytes})
+    """The same for the blocks of a file: a change of another input file does not matter to them."""
+    plan = dict(self.plan, input=self.plan["input"][file_index], block_bytes=self.block_bytes)
+    return _sha256(plan)
 
 
 def _sha256(plan: Mapping[str, Any]) -> str:
@@ -95,46 +104,57 @@ def make_job(
   options: CorpusOptions,
 ) -> Job:
   """The job of making records of `paths`, which are looked at and not read."""
-  found = _input_files(paths)
-  sizes = [file["num_bytes"] for file in found]
+  input_files = _look_at(paths)
+  sizes = [file["num_bytes"] for file in input_files]
   settings = settings.with_num_shards(sum(map(expected_text_bytes, paths, sizes)))
+
+  # Everything the bytes depend on.
   versions = {"unicode": unicodedata.unidata_version}
   for package in _PACKAGES:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
       versions[package] = importlib.metadata.version(package)
-  plan = {
-    "settings": {
-      **settings.to_dict(),
-      "corpus": options.to_dict(),
-      "tokenizer": {**dataclasses.asdict(tokenizer.config), "sha256": tokenizer.model_sha256},
-      "code_version": CODE_VERSION,
-    },
-    "input": found,
-    "versions": versions,
-  }
-  block_bytes = min(max(sum(sizes) // _MOST_BLOCKS, SMALLEST_BLOCK), _LARGEST_BLOCK)
-  work_dir = os.path.join(work_dir, STAGE_DIR_NAME)
-  as_read_back = json.loads(json.dumps(plan))
-  return Job(paths, sizes, options, tokenizer, settings, output_dir, work_dir, block_bytes, as_read_back)
+  plan_settings = settings.to_dict()
+  plan_settings["corpus"] = options.to_dict()
+  plan_settings["tokenizer"] = dataclasses.asdict(tokenizer.config)
+  plan_settings["tokenizer"]["sha256"] = tokenizer.model_sha256
+  plan_settings["code_version"] = CODE_VERSION
+  plan = {"settings": plan_settings, "input": input_files, "versions": versions}
+
+  return Job(
+    paths=paths,
+    sizes=sizes,
+    options=options,
+    tokenizer=tokenizer,
+    settings=settings,
+    output_dir=output_dir,
+    work_dir=os.path.join(work_dir, STAGE_DIR_NAME),
+    block_bytes=min(max(sum(sizes) // _NUM_BLOCKS, SMALLEST_BLOCK), _LARGEST_BLOCK),
+    # As it will be read back, with lists for tuples, so that plans can be compared.
+    plan=json.loads(json.dumps(plan)),
+  )
 
 
-def _input_files(paths: Sequence[str]) -> list[dict[str, Any]]:
+def _look_at(paths: Sequence[str]) -> list[dict[str, Any]]:
+  """What a plan says of input files."""
   with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
-    found = pool.map(files.size_and_time, paths)
-  names = map(os.path.basename, paths)
-  return [
-    {"name": name, "num_bytes": size, "modified": at} for name, (size, at) in zip(names, found, strict=True)
-  ]
+    sizes_and_times = pool.map(files.size_and_time, paths)
+  input_files = []
+  for path, (size, time) in zip(paths, sizes_and_times, strict=True):
+    name = os.path.basename(path)
+    input_files.append({"name": name, "num_bytes": size, "modified": time})
+  return input_files
 
 
 def check_input(job: Job, file_index: int) -> None:
   """Raises `UserError` if an input file is another than when the job was made."""
-  before, (now,) = job.plan["input"][file_index], _input_files([job.paths[file_index]])
-  if before != now:
+  planned = job.plan["input"][file_index]
+  (present,) = _look_at([job.paths[file_index]])
+  if planned != present:
     raise UserError(
-      f"Input files must not change while they are read. Received: {job.paths[file_index]}, of {now['num_bytes']:,} "
-      f"bytes now and {before['num_bytes']:,} at the start. Restore it and give the same command again; for other text "
-      f"remove {job.stage_dir} first."
+      "Input files must not change while they are read. Received: "
+      f"{job.paths[file_index]}, of {present['num_bytes']:,} bytes now and "
+      f"{planned['num_bytes']:,} at the start. Restore it and give the same command again; for "
+      f"other text remove {job.stage_dir} first."
     )
 
 
@@ -143,13 +163,16 @@ def input_of(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
   return [{"name": file["name"], "num_bytes": file["num_bytes"]} for file in plan["input"]]
 
 
-def _lasting(plan: Mapping[str, Any]) -> dict[str, Any]:
-  """The identity of the plan that a directory's records, finished or not, belong to."""
+def _identity(plan: Mapping[str, Any]) -> dict[str, Any]:
+  """What of a plan the finished records of a directory belong to.
+
+  Versions do not matter: nothing more is made by another version.
+  """
   return {"settings": plan["settings"], "input": input_of(plan)}
 
 
 def finished_before(job: Job) -> Manifest | None:
-  """The manifest of an earlier, finished run with the same settings and input; by which versions does not matter then.
+  """The manifest of an earlier, finished run with the same settings and input.
 
   Raises:
     UserError: the directory was made with another plan, or a file of it is gone.
@@ -157,90 +180,92 @@ def finished_before(job: Job) -> Manifest | None:
   manifest = Manifest.find(job.output_dir)
   if manifest is None:
     return None
-  theirs = {"settings": manifest.settings, "input": manifest.input["files"]}
-  _check_same(job.output_dir, theirs, _lasting(job.plan))
+  made_with = {"settings": manifest.settings, "input": manifest.input["files"]}
+  _check_same(job.output_dir, made_with, _identity(job.plan))
   for file in manifest.files:
     path = os.path.join(job.output_dir, file.name)
     if not files.exists(path) or files.size(path) != file.num_bytes:
       raise UserError(
-        f"Finished records must be complete. Received: {path}, which is missing or has another size than "
-        f"{MANIFEST_NAME} says. Remove the directory and run again."
+        f"Finished records must be complete. Received: {path}, which is missing or has another "
+        f"size than {MANIFEST_NAME} says. Remove the directory and run again."
       )
   return manifest
 
 
-def remove_work(job: Job) -> None:
-  """Removes the directories that hold unfinished work of such a plan; a kill in this function leaves an empty one."""
-  for name in filter(files.is_unfinished, files.listdir(job.output_dir)):
-    files.remove(os.path.join(job.output_dir, name))
-  for directory in (job.stage_dir, job.work_dir):
-    path, names = os.path.join(directory, PLAN_NAME), files.listdir(directory)
-    if names and not (PLAN_NAME in names and _lasting(files.read_json(path)) == _lasting(job.plan)):
-      continue
-    with contextlib.suppress(FileNotFoundError):  # In a bucket, or where another process does the same.
-      # The plan last: by it the next start knows what is left.
-      for name in sorted(names, key=PLAN_NAME.__eq__):
-        files.remove(os.path.join(directory, name))
-      files.remove(directory)
-
-
 def prepare_work(job: Job) -> None:
-  """Makes the directories and writes the plan into those of unfinished work, or checks the one that is there.
+  """Makes the directories of unfinished work with the plan in them, or checks the plan there.
 
   Raises:
-    UserError: unfinished work of another plan, records of unknown origin, a directory that is not writable.
+    UserError: unfinished work of another plan, records of unknown origin, a directory that is not
+      writable.
   """
-  for directory in (job.output_dir, job.stage_dir, job.work_dir):
+  files.makedirs(job.output_dir)
+  continues = False
+  plan_paths = []
+  for directory in job.work_dirs:
     files.makedirs(directory)
-  written = [os.path.join(directory, PLAN_NAME) for directory in (job.stage_dir, job.work_dir)]
-  for path in filter(files.exists, written):
-    theirs, ours = ({**plan, "input": input_of(plan)} for plan in (files.read_json(path), job.plan))
-    _check_same(os.path.dirname(path), theirs, ours)
-  foreign = [name for name in files.listdir(job.output_dir) if name.startswith(("train-", "eval-"))]
-  if foreign and not any(map(files.exists, written)):
-    raise UserError(
-      f"Records must not be mixed with others. Received: {job.output_dir}, which holds {foreign[0]} and no "
-      f"{MANIFEST_NAME}. Choose an empty directory."
-    )
-  for path in written:
-    files.write_json(path, job.plan)
+    plan_path = os.path.join(directory, PLAN_NAME)
+    plan_paths.append(plan_path)
+    if files.exists(plan_path):
+      continues = True
+      begun_with = dict(files.read_json(plan_path))
+      begun_with["input"] = input_of(begun_with)
+      _check_same(directory, begun_with, dict(job.plan, input=input_of(job.plan)))
+
+  for name in files.listdir(job.output_dir):
+    if name.startswith(("train-", "eval-")) and not continues:
+      raise UserError(
+        f"Records must not be mixed with others. Received: {job.output_dir}, which holds {name} "
+        f"and no {MANIFEST_NAME}. Choose an empty directory."
+      )
+  for plan_path in plan_paths:
+    files.write_json(plan_path, job.plan)
 
 
-def _check_same(directory: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-  differing = differences(theirs, ours)
+def _check_same(directory: str, made_with: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+  differing = differences(made_with, asked)
   if differing:
     raise UserError(
-      "An output directory holds the records of one input, made with one set of settings and versions. Received: "
-      f"{directory}, made with others ({'; '.join(differing)}). Choose another directory, remove this one, or use its "
-      "settings and versions."
+      "An output directory holds the records of one input, made with one set of settings and "
+      f"versions. Received: {directory}, made with others ({'; '.join(differing)}). Choose "
+      "another directory, remove this one, or use its settings and versions."
     )
 
 
-def write_shard(path: str, split: str, records: Iterable[bytes], *, plan: str) -> RecordFile:
-  """Writes a final file, its index, and last the description by which a later run knows that it is complete.
+def move_into_place(job: Job, record_files: Sequence[RecordFile]) -> None:
+  """Moves all final files into place together, so that a cut-short run shows none of them."""
+  files.makedirs(os.path.join(job.output_dir, INDEX_FOLDER))
+  for record_file in record_files:
+    staged = os.path.join(job.stage_dir, record_file.name)
+    final = os.path.join(job.output_dir, record_file.name)
+    # The index goes first: one without its shard is harmless, a shard without its index is walked
+    # once more.
+    for source, target in ((index_path(staged), index_path(final)), (staged, final)):
+      if files.exists(source):  # Else an earlier run has moved it.
+        files.rename(source, target)
 
-  Args:
-    path: of the file.
-    split: train or eval.
-    records: framed.
-    plan: `plan_sha256`.
+
+def remove_work(job: Job) -> None:
+  """Removes the directories of unfinished work of such a plan; after a kill in it, the next start.
+
+  What is left then has the plan, or is empty.
   """
-  crc, indexer = 0, ShardIndexer()
-  with files.atomic_writer(path) as stream:
-    for record in records:
-      stream.write(record)
-      crc = google_crc32c.extend(crc, record)
-      indexer.add(record)
-  index = indexer.finish()
-  index.save(path)
-  written = RecordFile(os.path.basename(path), split, index.num_records, index.num_bytes, f"{crc:08x}")
-  files.write_json(f"{path}.json", {"plan": plan, "file": dataclasses.asdict(written)})
-  return written
-
-
-def read_description(path: str, *, plan: str) -> RecordFile | None:
-  """The description that `write_shard` wrote for a file; None without one of this plan."""
-  if not files.exists(f"{path}.json"):
-    return None
-  described = files.read_json(f"{path}.json", plan=str)
-  return RecordFile.from_dict(described["file"], source=f"{path}.json") if described["plan"] == plan else None
+  for name in files.listdir(job.output_dir):
+    if files.is_unfinished(name):
+      files.remove(os.path.join(job.output_dir, name))
+  for directory in job.work_dirs:
+    names = files.listdir(directory)
+    plan_path = os.path.join(directory, PLAN_NAME)
+    if names and PLAN_NAME not in names:
+      continue
+    if names and _identity(files.read_json(plan_path)) != _identity(job.plan):
+      continue
+    # A file may be gone: in a bucket, or where another process does the same.
+    with contextlib.suppress(FileNotFoundError):
+      for name in names:
+        if name != PLAN_NAME:
+          files.remove(os.path.join(directory, name))
+      # The plan last: by it the next start knows what is left.
+      if names:
+        files.remove(plan_path)
+      files.remove(directory)

@@ -1,10 +1,9 @@
 """One independent stream of random numbers for each (seed, file, document, purpose).
 
-Philox is a counter-based generator: its key and counter say where a stream
-starts, so any worker can make any stream without the ones before it. Only raw
-64-bit words are taken from NumPy (their values are guaranteed across versions);
-the numbers are made from them in this file, so the same seed gives the same records
-on every version of NumPy.
+Philox is a counter-based generator: its key and counter say where a stream starts, so any worker
+can make any stream without the ones before it. Only raw 64-bit words are taken from NumPy (their
+values are guaranteed across versions). The numbers are made from them in this file, so the same
+seed gives the same records on every version of NumPy.
 """
 
 from collections.abc import Iterable
@@ -12,7 +11,7 @@ import hashlib
 
 import numpy as np
 
-_TO_UNIT = 2.0**-53
+_TO_UNIT = 2.0**-53  # Times an integer of 53 bits, which a float64 holds exactly: below 1.
 _SCALARS_AT_ONCE = 1024
 
 
@@ -21,7 +20,8 @@ class Stream:
 
   def __init__(self, *, seed: int, file_index: int, document: int, purpose: int):
     self._bits = np.random.Philox(
-      key=np.array([seed, file_index], np.uint64), counter=np.array([0, 0, document, purpose], np.uint64)
+      key=np.array([seed, file_index], np.uint64),
+      counter=np.array([0, 0, document, purpose], np.uint64),
     )
     self._scalars: list[float] = []
 
@@ -44,18 +44,24 @@ class Stream:
     return low + int(self.uniform() * (high - low + 1))
 
   def coin_flips(self, count: int) -> int:
-    """How many of `count` fair coins show heads."""
+    """How many of `count` fair coins show heads; each word holds 64 coins.
+
+    Example:
+      70 coins are the 64 bits of one word and the upper 6 bits of the next.
+    """
     heads = 0
     for word in self.words((count + 63) // 64).tolist():
-      heads += (word >> (64 - min(count, 64))).bit_count()
-      count -= 64
+      used_bits = min(count, 64)
+      heads += (word >> (64 - used_bits)).bit_count()
+      count -= used_bits
     return heads
 
 
 def is_held_out(document: Iterable[str], *, seed: int, eval_fraction: float) -> bool:
-  """Whether a document belongs to the held-out split: a draw that depends on its sentences and the seed alone.
+  """Whether a document belongs to the held-out split, by its sentences and the seed alone.
 
-  So a larger input, or the same in another order, holds out the same documents; and copies of one go together.
+  So a larger input, or the same in another order, holds out the same documents; and copies of one
+  go together.
   """
   digest = hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "little"))
   for sentence in document:

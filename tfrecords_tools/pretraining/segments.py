@@ -1,9 +1,9 @@
 """Cuts a document into pairs of segments: which text, in which order, with which label.
 
-Sentence order (`sop`) is pure: label 1 is the two segments swapped, nothing
-else. `ordered` is the same text with nothing to learn of its order. In `nsp`,
-label 1 is a second segment of another document, and never of the same one.
-What the original does otherwise is behind `compatibility=original`.
+Sentence order (`sop`) is pure: label 1 is the two segments swapped, nothing else. `ordered` is the
+same text with nothing to learn of its order. In `nsp`, label 1 is a second segment of another
+document, and never of the same one. What the original does otherwise is behind
+`compatibility=original`.
 """
 
 import bisect
@@ -40,7 +40,8 @@ class SegmentPair(NamedTuple):
   """The text of one instance: [CLS] a [SEP] b [SEP], or [CLS] a [SEP] where `b` is None.
 
   Attributes:
-    label: 0 in order, 1 swapped (sop) or from another document (nsp); of `ordered` and `none` always 0.
+    label: 0 in order, 1 swapped (sop) or from another document (nsp); of `ordered` and `none`
+      always 0.
     truncated: tokens cut off.
   """
 
@@ -55,130 +56,183 @@ def make_pairs(
   stream: Stream,
   settings: RecordSettings,
   *,
-  others: Sequence[TokenizedDocument] = (),
+  candidates: Sequence[TokenizedDocument] = (),
 ) -> Iterator[SegmentPair]:
   """All pairs of one pass over a document.
 
-  Sentences are taken until they hold `target` tokens or the document ends; the
-  chunk is then cut in two at a random sentence, a chunk of one sentence at a
-  random word. In `nsp`, a coin says whether B comes from another document
-  instead; where there is none all pairs are in order. (`original`: B of a lone
-  sentence always comes from another document.)
+  Sentences are taken until they hold `target` tokens or the document ends. The chunk is then cut in
+  two at a random sentence, a chunk of one sentence at a random word. In `nsp`, a coin says whether
+  B comes from another document instead; where there is none all pairs are in order. (`original`: B
+  of a lone sentence always comes from another document.)
 
   Args:
     document: not empty.
     stream: random numbers.
     settings: lengths and kind of pair.
-    others: documents to draw from where B comes from another one; may hold `document`.
+    candidates: documents to draw from where B comes from another one; may hold `document`.
   """
-  offsets = document.sentence_offsets
   target = _draw_target(stream, settings)
   begin = 0
   while begin < document.num_sentences:
-    end = min(bisect.bisect_left(offsets, offsets[begin] + target, begin + 1), document.num_sentences)
-    pair, begin = _make_pair(document, begin, end, target, stream, settings, others)
+    end = _end_of_chunk(document, begin, target)
+    if settings.sentence_pair == "none":
+      chunk = _segment(document, begin, end)
+      pair: SegmentPair | None = _fit(chunk, None, 0, stream, settings)
+    else:
+      pair, end = _cut_chunk(document, begin, end, target, stream, settings, candidates)
     if pair is not None:
       yield pair
+    begin = end
     if not settings.is_original:  # The original draws the target once a document.
       target = _draw_target(stream, settings)
 
 
 def _draw_target(stream: Stream, settings: RecordSettings) -> int:
+  """The number of tokens of the next chunk: seldom a random smaller one."""
   if stream.uniform() < settings.short_seq_prob:
     return stream.integer(2, settings.max_num_tokens)
   return settings.max_num_tokens
 
 
-def _make_pair(
+def _end_of_chunk(document: TokenizedDocument, begin: int, num_tokens: int) -> int:
+  """The end of the fewest sentences from `begin` that hold `num_tokens`, at least one.
+
+  Example:
+    Sentences of 4, 3 and 6 tokens have offsets 0 4 7 13. From sentence 0, six tokens are in two.
+  """
+  offsets = document.sentence_offsets
+  end = bisect.bisect_left(offsets, offsets[begin] + num_tokens, begin + 1)
+  return min(end, document.num_sentences)
+
+
+def _segment(document: TokenizedDocument, begin: int, end: int) -> Segment:
+  """Sentences [begin, end)."""
+  offsets = document.sentence_offsets
+  return Segment(document, offsets[begin], offsets[end])
+
+
+def _cut_chunk(
   document: TokenizedDocument,
   begin: int,
   end: int,
   target: int,
   stream: Stream,
   settings: RecordSettings,
-  others: Sequence[TokenizedDocument],
+  candidates: Sequence[TokenizedDocument],
 ) -> tuple[SegmentPair | None, int]:
-  """The pair of sentences [begin, end) of `document`, and the sentence the next chunk begins with."""
-  offsets = document.sentence_offsets
-  kind, lone = settings.sentence_pair, end - begin == 1
-  if kind == "none":
-    return _fit(Segment(document, offsets[begin], offsets[end]), None, 0, stream, settings), end
-  cut = begin + 1 if lone else stream.integer(begin + 1, end - 1)
+  """The pair of sentences [begin, end), and the sentence the next chunk begins with.
+
+  The order of the draws from `stream` decides the bytes of the records.
+  """
+  kind = settings.sentence_pair
+  is_lone = end - begin == 1
   # The original never cuts a lone sentence in two.
-  elsewhere = lone and settings.is_original and kind != "ordered"
-  middle: int | None = None
-  if not elsewhere:
-    middle = _random_word(document, offsets[begin], offsets[end], stream) if lone else offsets[cut]
-    if middle is None:
-      return (
-        None,
-        end,
-      )  # One sentence of one word cannot be a pair; in `nsp` of neither label, for the balance.
-    elsewhere = kind == "nsp" and stream.uniform() < 0.5
-  other = _another(document, stream, others, settings) if elsewhere else None
-  if other is not None:
-    a = Segment(document, offsets[begin], offsets[cut])
-    b = _from_another(other, target - a.size, stream)
-    return _fit(a, b, 1, stream, settings), cut  # Sentences not used are put back.
+  must_be_elsewhere = is_lone and settings.is_original and kind != "ordered"
+
+  # Where the chunk is cut: behind sentence `cut`, at token `middle`.
+  cut = begin + 1
+  if not is_lone:
+    cut = stream.integer(begin + 1, end - 1)
+  chunk = _segment(document, begin, end)
+  middle: int | None = document.sentence_offsets[cut]
+  if is_lone:
+    middle = None
+    if not must_be_elsewhere:
+      middle = _random_word(chunk, stream)
+      if middle is None:
+        # A sentence of one word cannot be a pair; in `nsp` of neither label, for the balance.
+        return None, end
+
+  # B of another document. The sentences behind the cut come again with the next chunk.
+  if must_be_elsewhere or (kind == "nsp" and stream.uniform() < 0.5):
+    other_document = _draw_document(document, stream, candidates, settings)
+    if other_document is not None:
+      a = _segment(document, begin, cut)
+      b = _draw_segment(other_document, target - a.size, stream)
+      return _fit(a, b, 1, stream, settings), cut
   if middle is None:
     return None, end
-  a, b = Segment(document, offsets[begin], middle), Segment(document, middle, offsets[end])
-  # The coin is thrown for `ordered` too: with one seed it has the segments of `sop`, but for ties of the truncation.
-  swapped = kind in ("sop", "ordered") and stream.uniform() < 0.5
-  if swapped and kind == "sop":
-    return _fit(b, a, 1, stream, settings), end
+
+  # Both segments of this document.
+  a = Segment(document, chunk.begin, middle)
+  b = Segment(document, middle, chunk.end)
+  if kind in ("sop", "ordered"):
+    # The coin is thrown for `ordered` too: with one seed it has the segments of `sop`, but for ties
+    # of the truncation.
+    is_heads = stream.uniform() < 0.5
+    if is_heads and kind == "sop":
+      return _fit(b, a, 1, stream, settings), end
   return _fit(a, b, 0, stream, settings), end
 
 
-def _random_word(document: TokenizedDocument, begin: int, end: int, stream: Stream) -> int | None:
-  """A random word start strictly inside [begin, end)."""
-  low, high = document.word_positions.searchsorted([begin + 1, end])
-  return int(document.word_positions[stream.integer(low, high - 1)]) if high > low else None
+def _random_word(segment: Segment, stream: Stream) -> int | None:
+  """A random word start inside of a segment, which is not its first token; None without one."""
+  word_positions = segment.document.word_positions
+  low, high = word_positions.searchsorted([segment.begin + 1, segment.end])
+  if high <= low:
+    return None
+  return int(word_positions[stream.integer(low, high - 1)])
 
 
-def _another(
+def _draw_document(
   document: TokenizedDocument,
   stream: Stream,
-  others: Sequence[TokenizedDocument],
+  candidates: Sequence[TokenizedDocument],
   settings: RecordSettings,
 ) -> TokenizedDocument | None:
-  """A random document; None where `nsp` has no other than `document`. The original gives up and takes `document`."""
+  """A random document that is not `document`.
+
+  Where it finds none, the original takes `document`; `nsp` looks at all, and takes None.
+  """
   for _ in range(_OTHER_DOCUMENT_TRIES):
-    other = others[stream.integer(0, len(others) - 1)]
-    if other is not document:
-      return other
+    candidate = candidates[stream.integer(0, len(candidates) - 1)]
+    if candidate is not document:
+      return candidate
   if settings.sentence_pair != "nsp":
     return document
-  apart = [other for other in others if other is not document]
-  return apart[stream.integer(0, len(apart) - 1)] if apart else None
+  different = [candidate for candidate in candidates if candidate is not document]
+  if not different:
+    return None
+  return different[stream.integer(0, len(different) - 1)]
 
 
-def _from_another(other: TokenizedDocument, wanted: int, stream: Stream) -> Segment:
-  """At least one sentence, and at least `wanted` tokens where there are as many, from a random place."""
-  first = stream.integer(0, other.num_sentences - 1)
-  offsets = other.sentence_offsets
-  last = min(bisect.bisect_left(offsets, offsets[first] + wanted, first + 1), other.num_sentences)
-  return Segment(other, offsets[first], offsets[last])
+def _draw_segment(document: TokenizedDocument, num_tokens: int, stream: Stream) -> Segment:
+  """From a random sentence on: one at least, and `num_tokens` where there are as many."""
+  first = stream.integer(0, document.num_sentences - 1)
+  return _segment(document, first, _end_of_chunk(document, first, num_tokens))
 
 
-def _fit(a: Segment, b: Segment | None, label: int, stream: Stream, settings: RecordSettings) -> SegmentPair:
-  """Cuts both to fit: always from the longer one (from `b` on a tie), each token from a random end."""
-  size_b = b.size if b else 0
+def _fit(
+  a: Segment, b: Segment | None, label: int, stream: Stream, settings: RecordSettings
+) -> SegmentPair:
+  """Cuts both to fit: always from the longer one (from `b` on a tie), each token at a random end.
+
+  Example:
+    Of 9 and 5 tokens 7 are to go. The first four leave 5 and 5. The last three are b, a, b.
+  """
+  size_b = 0
+  if b is not None:
+    size_b = b.size
   excess = a.size + size_b - settings.max_num_tokens
   if excess <= 0:
     return SegmentPair(a, b, label, 0)
-  # One token after the other gives: the longer shrinks to the other's size, then both in turn, b first.
+  if b is None:
+    return SegmentPair(_cut_ends(a, excess, stream), None, label, excess)
+
+  # The longer shrinks to the size of the other, then both in turn, b first.
   cut_a = min(excess, max(0, a.size - size_b))
   cut_b = min(excess, max(0, size_b - a.size))
-  rest = excess - cut_a - cut_b
-  cut_a, cut_b = cut_a + rest // 2, cut_b + rest - rest // 2
-  if b is None:
-    cut_a, cut_b = excess, 0
-  return SegmentPair(_cut_ends(a, cut_a, stream), _cut_ends(b, cut_b, stream) if b else None, label, excess)
+  in_turn = excess - cut_a - cut_b
+  cut_a += in_turn // 2
+  cut_b += in_turn - in_turn // 2
+  shorter_a = _cut_ends(a, cut_a, stream)
+  shorter_b = _cut_ends(b, cut_b, stream)
+  return SegmentPair(shorter_a, shorter_b, label, excess)
 
 
-def _cut_ends(segment: Segment, cut: int, stream: Stream) -> Segment:
-  if not cut:
+def _cut_ends(segment: Segment, num_tokens: int, stream: Stream) -> Segment:
+  if num_tokens == 0:
     return segment
-  front = stream.coin_flips(cut)
-  return Segment(segment.document, segment.begin + front, segment.end - (cut - front))
+  num_front = stream.coin_flips(num_tokens)
+  num_back = num_tokens - num_front
+  return Segment(segment.document, segment.begin + num_front, segment.end - num_back)

@@ -13,7 +13,8 @@ from albert_tf.tokenization import WORD_RULES
 SPLITS = ("train", "eval")
 _MOST_SHARDS = 99_999  # Five digits in a name.
 _SHARD_BYTES = 192e6  # Size of a file, where the corpus decides their number.
-# About the bytes of records that a byte of text gives in one pass; only the number of files depends on it.
+# About the bytes of records that a byte of text gives in one pass; only the number of files depends
+# on it.
 RECORD_BYTES_PER_TEXT_BYTE = 1.3
 PASSES_OF_READING = 2  # So many passes cost as much as reading and tokenizing.
 
@@ -23,11 +24,13 @@ class RecordSettings(Settings):
 
   max_seq_length: int = setting(512, "Tokens of a sequence, including [CLS], [SEP] and padding.")
   max_predictions_per_seq: int = setting(20, "Largest number of masked tokens in a sequence.")
-  masked_lm_prob: float = setting(0.15, "Share of the tokens that are masked; 0: none.", minimum=0, maximum=1)
+  masked_lm_prob: float = setting(
+    0.15, "Share of the tokens that are masked; 0: none.", minimum=0, maximum=1
+  )
   dupe_factor: int = setting(
     1,
-    "Number of passes over the text; each divides and masks it differently, and takes its own disk. With 1, train with "
-    "--masking=fresh. The original release: 40.",
+    "Number of passes over the text; each divides and masks it differently, and takes its own "
+    "disk. With 1, train with --masking=fresh. The original release: 40.",
     minimum=1,
     maximum=2**31 - 1,
   )
@@ -36,32 +39,45 @@ class RecordSettings(Settings):
   )
   sentence_pair: Literal["sop", "nsp", "none", "ordered"] = setting(
     "sop",
-    "The segments, and what label 1 means. sop: swapped. nsp: the second is of another document. ordered: two "
-    "segments without labels. none: one segment.",
+    "The segments, and what label 1 means. sop: swapped. nsp: the second is of another document. "
+    "ordered: two segments without labels. none: one segment.",
   )
-  ngram: int = setting(3, "Longest n-gram that is masked as a whole, in words.", minimum=1, maximum=64)
+  ngram: int = setting(
+    3, "Longest n-gram that is masked as a whole, in words.", minimum=1, maximum=64
+  )
   ngram_distribution: str = setting(
     "inverse",
-    "Probability of length n: inverse (1/n, the paper), uniform, reverse (longest most often), or a list of weights.",
+    "Probability of length n: inverse (1/n, the paper), uniform, reverse (longest most often), or "
+    "a list of weights.",
   )
   whole_word: str = setting(
     "original",
-    "What is masked as one word. original: as the original code does, each token with non-ASCII letters is a "
-    "word. sentencepiece: text between spaces. none: each token.",
+    "What is masked as one word. original: as the original code does, each token with non-ASCII "
+    "letters is a word. sentencepiece: text between spaces. none: each token.",
     choices=tuple(WORD_RULES),
   )
   eval_fraction: float = setting(
-    0.01, "Share of the documents that are held out for evaluation; 0: none.", minimum=0, maximum=0.5
+    0.01,
+    "Share of the documents that are held out for evaluation; 0: none.",
+    minimum=0,
+    maximum=0.5,
   )
   random_seed: int = setting(12345, "Seed of all random choices.", minimum=0, maximum=2**63 - 1)
   num_shards: int = setting(
-    0, "Number of training files; 0: one for each 192 MB of records.", minimum=0, maximum=_MOST_SHARDS
+    0,
+    "Number of training files; 0: one for each 192 MB of records.",
+    minimum=0,
+    maximum=_MOST_SHARDS,
   )
   num_eval_shards: int = setting(
-    0, "Number of evaluation files; 0: one for each 192 MB of records.", minimum=0, maximum=_MOST_SHARDS
+    0,
+    "Number of evaluation files; 0: one for each 192 MB of records.",
+    minimum=0,
+    maximum=_MOST_SHARDS,
   )
   compatibility: Literal["none", "original"] = setting(
-    "none", "original: make records as google-research/albert does; docs/data.md lists the differences."
+    "none",
+    "original: make records as google-research/albert does; docs/data.md lists the differences.",
   )
 
   def __post_init__(self) -> None:
@@ -75,7 +91,9 @@ class RecordSettings(Settings):
   @property
   def max_num_tokens(self) -> int:
     """Room for text, without [CLS] and the [SEP] of each segment."""
-    return self.max_seq_length - (2 if self.sentence_pair == "none" else 3)
+    if self.sentence_pair == "none":
+      return self.max_seq_length - 2
+    return self.max_seq_length - 3
 
   @property
   def is_original(self) -> bool:
@@ -89,20 +107,26 @@ class RecordSettings(Settings):
   def with_num_shards(self, text_bytes: int) -> Self:
     """The settings with the numbers of files that they leave open, for a corpus of `text_bytes`."""
     record_bytes = RECORD_BYTES_PER_TEXT_BYTE * text_bytes * self.dupe_factor
-    train, held_out = (
-      min(max(1, round(share * record_bytes / _SHARD_BYTES)), _MOST_SHARDS)
-      for share in (1 - self.eval_fraction, self.eval_fraction)
-    )
+    num_train = _num_shards((1 - self.eval_fraction) * record_bytes)
+    num_eval = _num_shards(self.eval_fraction * record_bytes)
     return dataclasses.replace(
-      self, num_shards=self.num_shards or train, num_eval_shards=self.num_eval_shards or held_out
+      self,
+      num_shards=self.num_shards or num_train,
+      num_eval_shards=self.num_eval_shards or num_eval,
     )
 
   def num_shards_of(self, split: str) -> int:
     if split == "train":
       return self.num_shards
-    return self.num_eval_shards if self.eval_fraction else 0
+    if self.eval_fraction == 0:
+      return 0
+    return self.num_eval_shards
 
   def shard_names(self, split: str) -> list[str]:
     """Names of the files of a split."""
     total = self.num_shards_of(split)
     return [f"{split}-{shard:05d}-of-{total:05d}.tfrecord" for shard in range(total)]
+
+
+def _num_shards(record_bytes: float) -> int:
+  return min(max(1, round(record_bytes / _SHARD_BYTES)), _MOST_SHARDS)

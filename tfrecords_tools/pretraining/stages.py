@@ -1,0 +1,358 @@
+"""The four stages from text to a file of records: read, make, sort, write.
+
+  read_blocks → BlockMaker → RunWriter, read_sorted → write_shard
+
+`local.py` runs them in processes of this machine. `beam.py` runs them on Apache Beam, which sorts
+by itself.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+import dataclasses
+import itertools
+import os
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from albert_tf import files
+from albert_tf.errors import UserError
+from albert_tf.records import RecordFile, ShardIndexer
+from tfrecords_tools.corpus import CorpusStats, iter_documents
+from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
+from tfrecords_tools.pretraining.instances import InstanceMaker, Instances
+from tfrecords_tools.pretraining.job import Job, check_input
+from tfrecords_tools.pretraining.randomness import Stream, is_held_out
+from tfrecords_tools.pretraining.segments import SegmentPair, make_pairs
+from tfrecords_tools.pretraining.settings import SPLITS
+from tfrecords_tools.pretraining.statistics import Statistics, torn_pieces
+
+KEY_SPACE = 1 << 64  # Every key is below it.
+RUN_BYTES = 32 << 20  # A run is written when this many bytes wait.
+SORTED_BYTES = 64 << 20  # Records sorted together; a larger final file is sorted range by range.
+_TOKENS_AT_ONCE = 1 << 16  # Of instances made together.
+
+
+# Read.
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+  """Consecutive whole documents of one file: the unit of work.
+
+  It bounds memory, and a restart skips finished ones.
+
+  Args:
+    file_index: the file's number among the inputs.
+    index: the block's number in the file.
+    first_document: the number in the file of its first document.
+    documents: raw sentences of each.
+    num_bytes: bytes of text that were read for it.
+    corpus: with the last block of a file, which may be empty: what the readers counted in all of
+      the file.
+  """
+
+  file_index: int
+  index: int
+  first_document: int
+  documents: list[list[str]]
+  num_bytes: int
+  corpus: CorpusStats | None = None
+
+
+def read_blocks(job: Job, file_index: int) -> Iterator[Block]:
+  """Reads the blocks of one file, at least one; where they are cut depends on the file alone.
+
+  Raises:
+    UserError: the file cannot be read, or has changed since the job was made.
+  """
+  stats = CorpusStats()
+  documents: list[list[str]] = []
+  size = 0
+  index = 0
+  first_document = 0
+  bytes_before = 0
+  for document in iter_documents(job.paths[file_index], job.options, stats=stats):
+    if size >= job.block_bytes:
+      # Before a block is handed over: a file that was cut short looks as if it ended there.
+      check_input(job, file_index)
+      num_bytes = stats.bytes_read - bytes_before
+      yield Block(file_index, index, first_document, documents, num_bytes)
+      bytes_before = stats.bytes_read
+      first_document += len(documents)
+      index += 1
+      documents = []
+      size = 0
+    documents.append(document)
+    size += sum(map(len, document)) + len(document)  # Each sentence with its line end.
+  check_input(job, file_index)
+  num_bytes = stats.bytes_read - bytes_before
+  yield Block(file_index, index, first_document, documents, num_bytes, stats)
+
+
+# Make.
+
+
+class BlockResult:
+  """What is known of the records of some blocks.
+
+  Attributes:
+    statistics: by split.
+    corpus: the readers' counts for files with their last block in this result.
+    runs: sorted records on disk, where the runner keeps them so.
+  """
+
+  def __init__(self, job: Job):
+    vocab_size = job.tokenizer.vocab_size
+    self.statistics = {split: Statistics(job.settings, vocab_size) for split in SPLITS}
+    self.corpus = CorpusStats()
+    self.runs: list[Run] = []
+
+  def to_json(self) -> dict[str, Any]:
+    statistics = {split: counts.to_json() for split, counts in self.statistics.items()}
+    runs = [dataclasses.asdict(run) for run in self.runs]
+    return {"statistics": statistics, "corpus": self.corpus.to_dict(), "runs": runs}
+
+  def add(self, fields: dict[str, Any]) -> None:
+    """Adds what `to_json` gave."""
+    for split in SPLITS:
+      self.statistics[split].add(fields["statistics"][split])
+    self.corpus.add(fields["corpus"])
+    self.runs += [Run(**run) for run in fields["runs"]]
+
+
+class BlockMaker:
+  """Makes all instances of a block, in a fixed order."""
+
+  def __init__(self, job: Job):
+    self._settings = job.settings
+    self._tokenize = BlockTokenizer(job.tokenizer, job.settings.whole_word)
+    self._make = InstanceMaker(job.tokenizer, job.settings)
+    self._unk_id = job.tokenizer.unk_id
+    self._is_torn = np.zeros(job.tokenizer.vocab_size, bool)
+    if job.settings.whole_word == "original":
+      self._is_torn = torn_pieces(job.tokenizer)
+
+  def __call__(self, block: Block, result: BlockResult) -> Iterator[tuple[str, Instances]]:
+    """Yields (split, instances), some at a time, and counts them in `result`."""
+    settings = self._settings
+    if block.corpus is not None:
+      result.corpus.add(block.corpus.to_dict())
+
+    documents_of = self._tokenize_by_split(block)
+    for purpose, split in enumerate(SPLITS):
+      statistics = result.statistics[split]
+      statistics.add_documents(documents_of[split], unk_id=self._unk_id, is_torn=self._is_torn)
+      # Any worker can make this block: its random numbers depend on nothing before it.
+      stream = Stream(
+        seed=settings.random_seed,
+        file_index=block.file_index,
+        document=block.first_document,
+        purpose=purpose,
+      )
+      pairs = self._pairs(documents_of[split], stream)
+      num_at_once = max(1, _TOKENS_AT_ONCE // settings.max_seq_length)
+      while pairs_at_once := list(itertools.islice(pairs, num_at_once)):
+        instances = self._make(pairs_at_once, stream)
+        statistics.add_instances(instances)
+        yield split, instances
+
+  def _tokenize_by_split(self, block: Block) -> dict[str, list[TokenizedDocument]]:
+    """The documents of each split; some may be without text."""
+    settings = self._settings
+    max_sentence_tokens = None
+    if not settings.is_original:
+      # So that two sentences, one in each segment, always fit.
+      max_sentence_tokens = settings.max_num_tokens // 2
+    tokenized = self._tokenize(block.documents, max_sentence_tokens=max_sentence_tokens)
+
+    held_out = [
+      is_held_out(sentences, seed=settings.random_seed, eval_fraction=settings.eval_fraction)
+      for sentences in block.documents
+    ]
+    is_first_block = block.file_index == 0 and block.first_document == 0
+    if is_first_block and held_out and settings.eval_fraction > 0:
+      # Whatever was drawn, so that a small corpus has a document for evaluation.
+      held_out[0] = True
+
+    documents_of: dict[str, list[TokenizedDocument]] = {split: [] for split in SPLITS}
+    for document, is_for_eval in zip(tokenized, held_out, strict=True):
+      split = "eval" if is_for_eval else "train"
+      documents_of[split].append(document)
+    return documents_of
+
+  def _pairs(self, documents: Sequence[TokenizedDocument], stream: Stream) -> Iterator[SegmentPair]:
+    """The pairs of all passes over the documents of a block and split."""
+    with_text = [document for document in documents if document.num_sentences]
+    for document in with_text:
+      for _ in range(self._settings.dupe_factor):
+        # A second segment of another document is never one of the other split.
+        yield from make_pairs(document, stream, self._settings, candidates=with_text)
+
+
+# Sort.
+#
+# Every record has a random 64-bit key; the records of a split in the order of their keys are the
+# shuffled corpus. A block writes sorted runs. A final file takes a range of keys: of every run the
+# records in it are read, and sorted in memory. Equal keys come in the order of the runs, so the
+# bytes do not depend on how the range is divided.
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """A sorted run: framed records in `path`, and in `index_path` where each ends.
+
+  The index is uint64 [2, N]: the keys, and the bytes where the records end.
+  """
+
+  path: str
+  split: str
+  num_records: int
+  num_bytes: int
+
+  @property
+  def index_path(self) -> str:
+    return f"{self.path}.keys"
+
+  def is_complete(self) -> bool:
+    """Whether both files are there and have their sizes."""
+    sizes = {self.path: self.num_bytes, self.index_path: 16 * self.num_records}
+    return all(
+      os.path.exists(path) and os.path.getsize(path) == size for path, size in sizes.items()
+    )
+
+  def read(self, low: int, high: int) -> tuple[np.ndarray, list[bytes]]:
+    """The records with keys in [low, high): uint64 [N] keys in order, and the framed bytes of each.
+
+    Example:
+      Keys 3 5 9 of records that end at bytes 40, 70, 120. read(4, 9) reads the bytes 40 to 70,
+      the record with key 5.
+    """
+    keys, ends = np.memmap(self.index_path, "<u8", "r", shape=(2, self.num_records))
+    first = int(keys.searchsorted(np.uint64(low)))
+    last = self.num_records
+    if high < KEY_SPACE:  # KEY_SPACE itself is no uint64.
+      last = int(keys.searchsorted(np.uint64(high)))
+    if first == last:
+      return np.zeros(0, np.uint64), []
+
+    begin = 0
+    if first > 0:
+      begin = int(ends[first - 1])
+    with open(self.path, "rb") as stream:
+      stream.seek(begin)
+      data = stream.read(int(ends[last - 1]) - begin)
+    offsets = (ends[first:last] - np.uint64(begin)).tolist()
+    if len(data) != offsets[-1]:
+      raise UserError(
+        f"Unfinished work must not be changed. Received: {self.path}, cut short. Give the same "
+        "command again."
+      )
+    records = [data[start:end] for start, end in itertools.pairwise([0] + offsets)]
+    return np.array(keys[first:last]), records
+
+
+class RunWriter:
+  """Collects the records of one block and split, and writes them as sorted runs.
+
+  Args:
+    prefix: the beginning of the runs' paths.
+    split: train or eval.
+  """
+
+  def __init__(self, prefix: str, split: str):
+    self._prefix = prefix
+    self._split = split
+    self._runs: list[Run] = []
+    self._start_run()
+
+  def _start_run(self) -> None:
+    self._keys: list[np.ndarray] = []
+    self._records: list[bytes] = []
+    self._size = 0
+
+  def add(self, instances: Instances) -> None:
+    self._keys.append(instances.keys)
+    self._records += instances.records
+    self._size += sum(map(len, instances.records))
+    if self._size >= RUN_BYTES:
+      self._write_run()
+
+  def finish(self) -> list[Run]:
+    """Writes what waits; all runs of this writer."""
+    if self._records:
+      self._write_run()
+    return self._runs
+
+  def _write_run(self) -> None:
+    keys = np.concatenate(self._keys)
+    order = np.argsort(keys, kind="stable")
+    records = [self._records[i] for i in order.tolist()]
+    path = f"{self._prefix}-{self._split}-{len(self._runs):04d}.run"
+    run = Run(path, self._split, len(records), self._size)
+    with open(run.path, "wb") as stream:
+      stream.writelines(records)
+    ends = np.cumsum([len(record) for record in records], dtype=np.uint64)
+    np.stack([keys[order], ends]).tofile(run.index_path)
+    self._runs.append(run)
+    self._start_run()
+
+
+def read_sorted(runs: Sequence[Run], *, low: int = 0, high: int = KEY_SPACE) -> Iterator[bytes]:
+  """Yields the framed records of all runs with keys in [low, high), in the order of their keys."""
+  # The keys are uniform, so a part of their range holds about that part of the bytes.
+  num_bytes = sum(run.num_bytes for run in runs) * (high - low) // KEY_SPACE
+  num_ranges = max(1, -(-num_bytes // SORTED_BYTES))
+  edges = [low + (high - low) * number // num_ranges for number in range(num_ranges + 1)]
+  for range_low, range_high in itertools.pairwise(edges):
+    keys = [np.zeros(0, np.uint64)]
+    records: list[bytes] = []
+    for run in runs:
+      run_keys, run_records = run.read(range_low, range_high)
+      keys.append(run_keys)
+      records += run_records
+    for index in np.argsort(np.concatenate(keys), kind="stable").tolist():
+      yield records[index]
+
+
+# Write.
+
+
+def write_shard(path: str, split: str, records: Iterable[bytes], *, plan: str) -> RecordFile:
+  """Writes a final file, its index, and last the description that says that it is complete.
+
+  Args:
+    path: of the file.
+    split: train or eval.
+    records: framed.
+    plan: `plan_sha256`.
+  """
+  crc = 0
+  indexer = ShardIndexer()
+  with files.atomic_writer(path) as stream:
+    for record in records:
+      stream.write(record)
+      crc = google_crc32c.extend(crc, record)
+      indexer.add(record)
+  index = indexer.finish()
+  index.save(path)
+  record_file = RecordFile(
+    name=os.path.basename(path),
+    split=split,
+    num_records=index.num_records,
+    num_bytes=index.num_bytes,
+    crc32c=f"{crc:08x}",
+  )
+  files.write_json(f"{path}.json", {"plan": plan, "file": dataclasses.asdict(record_file)})
+  return record_file
+
+
+def read_description(path: str, *, plan: str) -> RecordFile | None:
+  """The description that `write_shard` wrote for a file; None without one of this plan."""
+  description_path = f"{path}.json"
+  if not files.exists(description_path):
+    return None
+  description = files.read_json(description_path, plan=str)
+  if description["plan"] != plan:
+    return None
+  return RecordFile.from_dict(description["file"], source=description_path)
