@@ -1,4 +1,7 @@
-"""Shows the content of record files: instances as text, statistics, and problems."""
+"""Shows the content of record files: instances as text, statistics, and problems.
+
+`inspect_records.py` prints it; tests judge records with it.
+"""
 
 import collections
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,21 +51,124 @@ class View:
 def view_instance(features: Mapping[str, np.ndarray]) -> View:
   """Takes a record's features apart; they must be those of `ALL_FEATURES`."""
   num_tokens = int(features[names.INPUT_MASK].sum())
-  used = int((features[names.MASKED_LM_WEIGHTS] > 0).sum())
+  num_predictions = int((features[names.MASKED_LM_WEIGHTS] > 0).sum())
   ids = features[names.INPUT_IDS][:num_tokens]
-  positions, labels = features[names.MASKED_LM_POSITIONS][:used], features[names.MASKED_LM_IDS][:used]
+  positions = features[names.MASKED_LM_POSITIONS][:num_predictions]
+  labels = features[names.MASKED_LM_IDS][:num_predictions]
+  # In a damaged record a position may be outside of the sequence.
+  is_inside = positions < num_tokens
   restored = ids.copy()
-  restored[positions[positions < num_tokens]] = labels[positions < num_tokens]
+  restored[positions[is_inside]] = labels[is_inside]
   return View(
-    ids,
-    restored,
-    positions,
-    labels,
-    features[names.SEGMENT_IDS][:num_tokens],
-    features[names.TOKEN_BOUNDARY][:num_tokens],
-    int(features[names.SENTENCE_ORDER_LABELS_FEATURE][0]),
-    len(features[names.INPUT_IDS]),
+    ids=ids,
+    restored=restored,
+    positions=positions,
+    labels=labels,
+    segments=features[names.SEGMENT_IDS][:num_tokens],
+    boundary=features[names.TOKEN_BOUNDARY][:num_tokens],
+    order_label=int(features[names.SENTENCE_ORDER_LABELS_FEATURE][0]),
+    row_length=len(features[names.INPUT_IDS]),
   )
+
+
+class Findings:
+  """Measurements and problems of some files, in constant memory.
+
+  Attributes:
+    measurements: of the sound instances.
+    problems: the first ones, as sentences.
+    num_problems: the number of all problems.
+  """
+
+  def __init__(self, tokenizer: Tokenizer):
+    self.measurements = Measurements(tokenizer)
+    self.problems: list[str] = []
+    self.num_problems = 0
+
+  def report(self, where: str, problem: str) -> None:
+    self.num_problems += 1
+    if len(self.problems) < _MOST_PROBLEMS:
+      self.problems.append(f"{where}: {problem}")
+
+
+def inspect_files(paths: Sequence[str], tokenizer: Tokenizer, *, validate: bool) -> Findings:
+  """Reads each file to its end, or to the first record that cannot be read.
+
+  Args:
+    paths: of the record files.
+    tokenizer: the vocabulary of the records.
+    validate: compare the files with the manifests beside them, too.
+
+  Returns:
+    The measurements, and what is wrong.
+  """
+  findings = Findings(tokenizer)
+  for path in track(paths, len(paths), desc="Inspecting", unit="files"):
+    if validate:
+      _check_file(path, findings)
+    for _, view in views(path, tokenizer, findings):
+      findings.measurements.add(view)
+  if validate:
+    for directory in sorted({os.path.dirname(path) for path in paths}):
+      manifest = Manifest.find(directory)
+      if manifest is not None:
+        for name in missing_files(directory, manifest):
+          findings.report(os.path.join(directory, name), "it is missing")
+  return findings
+
+
+def _check_file(path: str, findings: Findings) -> None:
+  """Compares the bytes of a file with what its manifest says, where there is one."""
+  directory, name = os.path.split(path)
+  manifest = Manifest.find(directory)
+  if manifest is None:
+    return
+  described = {file.name: (file.num_bytes, file.crc32c) for file in manifest.files}
+  if name not in described:
+    findings.report(path, "the manifest does not list it")
+    return
+  crc = 0
+  with files.open_binary(path) as stream:
+    while chunk := stream.read(1 << 20):
+      crc = google_crc32c.extend(crc, chunk)
+  measured = (files.size(path), f"{crc:08x}")
+  if measured != described[name]:
+    findings.report(
+      path,
+      f"its bytes and CRC32C are {measured}, and not {described[name]} as the manifest says",
+    )
+
+
+def views(path: str, tokenizer: Tokenizer, findings: Findings) -> Iterator[tuple[int, View]]:
+  """Yields the number and view of each sound instance; reports what is wrong with the others."""
+  manifest = Manifest.find(os.path.dirname(path))
+  validator: Validator | None = None
+  if manifest is not None:
+    manifest.check(
+      vocab_size=tokenizer.vocab_size, vocab_sha256=tokenizer.model_sha256, source=path
+    )
+    validator = Validator(
+      tokenizer,
+      spec=manifest.spec,
+      whole_word=manifest.whole_word,
+      sentence_pair=manifest.sentence_pair,
+      masked_lm_prob=manifest.settings["masked_lm_prob"],
+    )
+  try:
+    for index, record in enumerate(read_records(path)):
+      features = decode_example(record, source=f"record {index}")
+      if validator is None:
+        # Records of other programs have the lengths of the first.
+        max_seq_length = len(features.get(names.INPUT_IDS, ()))
+        max_predictions = len(features.get(names.MASKED_LM_IDS, ()))
+        validator = Validator(tokenizer, spec=PretrainingSpec(max_seq_length, max_predictions))
+      problems = validator.problems(features)
+      for problem in problems:
+        findings.report(f"{path}, record {index}", problem)
+      if not problems:
+        yield index, view_instance(features)
+  except UserError as error:
+    findings.report(path, str(error))
 
 
 class Validator:
@@ -88,11 +194,18 @@ class Validator:
     self._tokenizer = tokenizer
     self._spec = spec
     self._lengths = {name: spec.length(name) for name in names.ALL_FEATURES}
-    self._special = np.array([tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id])
+    self._special_ids = [
+      tokenizer.pad_id,
+      tokenizer.cls_id,
+      tokenizer.sep_id,
+      tokenizer.mask_id,
+    ]
     self._word_starts = tokenizer.word_starts(whole_word)
     self._has_words = whole_word != "none"
-    self._num_separators = 1 if sentence_pair == "none" else 2
-    self._labels = (0,) if sentence_pair in ("none", "ordered") else (0, 1)
+    self._num_separators = 2
+    if sentence_pair == "none":
+      self._num_separators = 1
+    self._has_labels = sentence_pair not in ("none", "ordered")
     self._masked_lm_prob = masked_lm_prob
 
   def problems(self, features: Mapping[str, np.ndarray]) -> list[str]:
@@ -101,37 +214,57 @@ class Validator:
     if lengths != self._lengths:
       return [f"the features are {lengths} and not {self._lengths}"]
     view = view_instance(features)
-    return [*self._value_problems(features, view)] or [*self._sequence_problems(view)]
+    problems = list(self._value_problems(features, view))
+    if not problems:
+      # Only with sound values can the sequence be looked at.
+      problems = list(self._sequence_problems(view))
+    return problems
 
   def _value_problems(self, features: Mapping[str, np.ndarray], view: View) -> Iterator[str]:
     """Problems of masks, padding, ids and labels."""
-    real, used = len(view.ids), len(view.positions)
-    for name, count in ((names.INPUT_MASK, real), (names.MASKED_LM_WEIGHTS, used)):
+    num_tokens = len(view.ids)
+    num_predictions = len(view.positions)
+    for name, count in (
+      (names.INPUT_MASK, num_tokens),
+      (names.MASKED_LM_WEIGHTS, num_predictions),
+    ):
       if not np.array_equal(features[name], np.arange(len(features[name])) < count):
         yield f"{name} is not ones followed by zeros"
-    padded = dict.fromkeys(names.TOKEN_FEATURES, real) | dict.fromkeys(names.PREDICTION_FEATURES, used)
-    for name, count in padded.items():
-      if features[name][count:].any():
+    for name in names.TOKEN_FEATURES:
+      if features[name][num_tokens:].any():
         yield f"{name} is not 0 in its padding"
-    size = self._tokenizer.vocab_size
+    for name in names.PREDICTION_FEATURES:
+      if features[name][num_predictions:].any():
+        yield f"{name} is not 0 in its padding"
+
+    # Ids and labels.
+    vocab_size = self._tokenizer.vocab_size
     for name in (names.INPUT_IDS, names.MASKED_LM_IDS):
-      if features[name].min() < 0 or features[name].max() >= size:
-        yield f"{name} holds {features[name].max()}, outside the vocabulary of {size}"
-    if view.order_label not in self._labels:
+      if features[name].min() < 0 or features[name].max() >= vocab_size:
+        yield f"{name} holds {features[name].max()}, outside the vocabulary of {vocab_size}"
+    largest_label = int(self._has_labels)
+    if not 0 <= view.order_label <= largest_label:
       yield f"the sentence order label is {view.order_label}"
-    if used and (view.positions[-1] >= real or (np.diff(view.positions) <= 0).any()):
+
+    # Predictions.
+    is_increasing = (np.diff(view.positions) > 0).all()
+    if num_predictions and not (is_increasing and view.positions[-1] < num_tokens):
       yield "masked_lm_positions are not increasing positions of the sequence"
-    elif np.isin(view.labels, self._special).any():
+    elif np.isin(view.labels, self._special_ids).any():
       yield "a special token is an answer"
     if self._masked_lm_prob is not None:
-      most = self._spec.max_predictions_per_seq
-      budget = prediction_budget(real, masked_lm_prob=self._masked_lm_prob, max_predictions=most)
-      if used > budget:
-        yield f"{used} tokens are masked and not {budget}"
+      budget = prediction_budget(
+        num_tokens,
+        masked_lm_prob=self._masked_lm_prob,
+        max_predictions=self._spec.max_predictions_per_seq,
+      )
+      if num_predictions > budget:
+        yield f"{num_predictions} tokens are masked and not {budget}"
 
   def _sequence_problems(self, view: View) -> Iterator[str]:
     """Problems of segments and words."""
-    ids, tokenizer = view.restored, self._tokenizer
+    ids = view.restored
+    tokenizer = self._tokenizer
     separators = np.flatnonzero(ids == tokenizer.sep_id)
     if len(ids) < 3 or ids[0] != tokenizer.cls_id or ids[-1] != tokenizer.sep_id:
       yield "the sequence is not [CLS] … [SEP]"
@@ -141,170 +274,121 @@ class Validator:
       yield "segment_ids do not change behind the first [SEP]"
     if not self._has_words:
       return
-    special = np.isin(ids, self._special)
-    starts = self._word_starts[ids] | special
-    opens = starts | np.concatenate([[True], special[:-1]])  # The token after a special token opens a word.
-    word = np.cumsum(opens)
-    masked = np.zeros(len(ids), bool)
-    masked[view.positions] = True
-    if not np.array_equal(view.boundary, starts):
+
+    # Words, numbered: [CLS] ▁re ading [SEP] ▁room are 1 2 2 3 4.
+    is_special = np.isin(ids, self._special_ids)
+    starts_word = self._word_starts[ids] | is_special
+    is_first = starts_word.copy()
+    is_first[:1] = True
+    is_first[1:] |= is_special[:-1]  # The token after a special token begins a word.
+    word_numbers = np.cumsum(is_first)
+    is_masked = np.zeros(len(ids), bool)
+    is_masked[view.positions] = True
+    if not np.array_equal(view.boundary, starts_word):
       yield "token_boundary is not where words start"
-    elif np.isin(word[masked], word[~masked]).any():
+    elif np.isin(word_numbers[is_masked], word_numbers[~is_masked]).any():
       yield "a word is masked in part"
 
 
 class Measurements:
-  """Histograms over instances, of records made by any program; named as those of `Statistics`."""
+  """Histograms over instances of records made by any program."""
 
   def __init__(self, tokenizer: Tokenizer):
     self._mask_id = tokenizer.mask_id
-    self._histograms: dict[str, collections.Counter[Any]] = collections.defaultdict(collections.Counter)
+    self._histograms: dict[str, collections.Counter[Any]] = collections.defaultdict(
+      collections.Counter
+    )
 
   def add(self, view: View) -> None:
-    shown = view.ids[view.positions]
-    masked, kept = int((shown == self._mask_id).sum()), int((shown == view.labels).sum())
-    kinds = {"masked": masked, "kept": kept, "random": len(shown) - masked - kept}
-    runs = np.split(view.positions, np.flatnonzero(np.diff(view.positions) > 1) + 1) if len(shown) else []
-    columns: dict[str, Mapping[Any, int] | Sequence[Any]] = {
-      "lengths": [len(view.ids)],
-      "row_lengths": [view.row_length],
-      "predictions": [len(view.positions)],
-      "segment_a": [int((view.segments == 0).sum())],
-      "labels": [view.order_label],
-      "kinds": kinds,
-      "run_pieces": [len(run) for run in runs],
-      "run_words": [max(1, int(view.boundary[run].sum())) for run in runs],
-    }
-    for name, values in columns.items():
-      self._histograms[name].update(values)
+    histograms = self._histograms
+    histograms["lengths"][len(view.ids)] += 1
+    histograms["row_lengths"][view.row_length] += 1
+    histograms["segment_a"][int((view.segments == 0).sum())] += 1
+    histograms["labels"][view.order_label] += 1
+    histograms["predictions"][len(view.positions)] += 1
+
+    # What stands at the masked positions.
+    shown_ids = view.ids[view.positions]
+    num_masked = int((shown_ids == self._mask_id).sum())
+    num_kept = int((shown_ids == view.labels).sum())
+    num_random = len(shown_ids) - num_masked - num_kept
+    histograms["kinds"].update(masked=num_masked, kept=num_kept, random=num_random)
+
+    # Runs of masked tokens: the positions 3 4 7 are two runs.
+    ends_run = np.flatnonzero(np.diff(view.positions) > 1) + 1
+    for run in np.split(view.positions, ends_run):
+      if len(run):
+        histograms["run_pieces"][len(run)] += 1
+        histograms["run_words"][max(1, int(view.boundary[run].sum()))] += 1
 
   def summary(self) -> dict[str, Any]:
-    """Means and shares; {} without an instance. `segA_len_mean` has [CLS] and [SEP], `filled_fraction` no padding."""
+    """Means and shares; {} without an instance.
+
+    `segA_len_mean` has [CLS] and [SEP], `filled_fraction` no padding.
+    """
     histograms = self._histograms
     instances = histograms["lengths"].total()
     if not instances:
       return {}
-    tokens, answers = _total(histograms["lengths"]), _total(histograms["predictions"])
-    runs = {name: histograms[name] for name in ("run_pieces", "run_words")}
-    return {
+    num_tokens = _total(histograms["lengths"])
+    num_predictions = _total(histograms["predictions"])
+    summary: dict[str, Any] = {
       "instances": instances,
       "label1_fraction": histograms["labels"][1] / instances,
-      "seq_len_mean": tokens / instances,
-      "filled_fraction": tokens / _total(histograms["row_lengths"]),
+      "seq_len_mean": num_tokens / instances,
+      "filled_fraction": num_tokens / _total(histograms["row_lengths"]),
       "segA_len_mean": _total(histograms["segment_a"]) / instances,
-      "predictions_mean": answers / instances,
-      **{kind: histograms["kinds"][kind] / max(1, answers) for kind in KINDS},
-      **{name: {str(n): run[n] / run.total() for n in sorted(run)} for name, run in runs.items()},
+      "predictions_mean": num_predictions / instances,
     }
+    for kind in KINDS:
+      summary[kind] = histograms["kinds"][kind] / max(1, num_predictions)
+    for name in ("run_pieces", "run_words"):
+      runs = histograms[name]
+      summary[name] = {str(length): runs[length] / runs.total() for length in sorted(runs)}
+    return summary
 
 
 def _total(histogram: collections.Counter[int]) -> int:
   return sum(value * count for value, count in histogram.items())
 
 
-class Findings:
-  """Measurements and problems of some files, in constant memory.
-
-  Attributes:
-    measurements: of the sound instances.
-    problems: the first ones, as sentences.
-    num_problems: the number of all problems.
-  """
-
-  def __init__(self, tokenizer: Tokenizer):
-    self.measurements = Measurements(tokenizer)
-    self.problems: list[str] = []
-    self.num_problems = 0
-
-  def report(self, where: str, what: str) -> None:
-    self.num_problems += 1
-    if len(self.problems) < _MOST_PROBLEMS:
-      self.problems.append(f"{where}: {what}")
-
-
-def inspect_files(paths: Sequence[str], tokenizer: Tokenizer, *, validate: bool) -> Findings:
-  """Reads each file to its end, or to the first record that cannot be read; measures, and reports what is wrong."""
-  findings = Findings(tokenizer)
-  for path in track(paths, len(paths), desc="Inspecting", unit="files"):
-    if validate:
-      _check_file(path, findings)
-    for _, view in views(path, tokenizer, findings):
-      findings.measurements.add(view)
-  for directory in sorted(set(map(os.path.dirname, paths))) if validate else ():
-    manifest = Manifest.find(directory)
-    for name in missing_files(directory, manifest) if manifest else ():
-      findings.report(os.path.join(directory, name), "it is missing")
-  return findings
-
-
-def views(path: str, tokenizer: Tokenizer, findings: Findings) -> Iterator[tuple[int, View]]:
-  """Yields the sound instances with their places; reports what is wrong with the others."""
-  manifest = Manifest.find(os.path.dirname(path))
-  validator: Validator | None = None
-  if manifest is not None:
-    manifest.check(vocab_size=tokenizer.vocab_size, vocab_sha256=tokenizer.model_sha256, source=path)
-    rules = {"whole_word": manifest.whole_word, "sentence_pair": manifest.sentence_pair}
-    share = manifest.settings["masked_lm_prob"]
-    validator = Validator(tokenizer, spec=manifest.spec, masked_lm_prob=share, **rules)
-  try:
-    for index, record in enumerate(read_records(path)):
-      features = decode_example(record, source=f"record {index}")
-      if validator is None:  # Records of other programs have the lengths of the first.
-        lengths = (len(features.get(name, ())) for name in (names.INPUT_IDS, names.MASKED_LM_IDS))
-        validator = Validator(tokenizer, spec=PretrainingSpec(*lengths))
-      wrong = validator.problems(features)
-      for what in wrong:
-        findings.report(f"{path}, record {index}", what)
-      if not wrong:
-        yield index, view_instance(features)
-  except UserError as error:
-    findings.report(path, str(error))
-
-
-def _check_file(path: str, findings: Findings) -> None:
-  """Compares the bytes of a file with what its manifest says, where there is one."""
-  manifest = Manifest.find(os.path.dirname(path))
-  if manifest is None:
-    return
-  entry = next((file for file in manifest.files if file.name == os.path.basename(path)), None)
-  if entry is None:
-    findings.report(path, "the manifest does not list it")
-    return
-  crc = 0
-  with files.open_binary(path) as stream:
-    while chunk := stream.read(1 << 20):
-      crc = google_crc32c.extend(crc, chunk)
-  there, listed = (files.size(path), f"{crc:08x}"), (entry.num_bytes, entry.crc32c)
-  if there != listed:
-    findings.report(path, f"its bytes and CRC32C are {there}, and not {listed} as the manifest says")
-
-
 def render_first(paths: Sequence[str], tokenizer: Tokenizer, count: int) -> Iterator[str]:
   """Yields the first sound instances as text."""
-  instances = ((path, *found) for path in paths for found in views(path, tokenizer, Findings(tokenizer)))
-  for path, index, view in itertools.islice(instances, count):
-    yield (
-      f"--- {os.path.basename(path)} record {index}: {len(view.ids)} tokens, {len(view.positions)} predictions, "
-      f"label {view.order_label}\n{render(view, tokenizer)}"
-    )
+  for path in paths:
+    instances = views(path, tokenizer, Findings(tokenizer))
+    for index, view in itertools.islice(instances, count):
+      count -= 1
+      yield (
+        f"--- {os.path.basename(path)} record {index}: {len(view.ids)} tokens, "
+        f"{len(view.positions)} predictions, label {view.order_label}\n{render(view, tokenizer)}"
+      )
 
 
 def render(view: View, tokenizer: Tokenizer) -> str:
-  """The instance as text; an answer is {answer} where [MASK] is shown, {answer ✓} where kept, {shown → answer}."""
+  """The instance as text.
+
+  An answer is {answer} where [MASK] is shown, {answer ✓} where kept, {shown → answer}.
+  """
   answers = dict(zip(view.positions.tolist(), view.labels.tolist(), strict=True))
-  words = []
+  text = ""
   for position, piece_id in enumerate(view.ids.tolist()):
     piece = tokenizer.pieces[piece_id]
     if position in answers:
-      text = tokenizer.piece_text(tokenizer.pieces[answers[position]])
-      space, answer = text[: text.startswith(" ")], text.removeprefix(" ")
-      if piece_id == answers[position]:
-        answer += " ✓"
-      elif piece_id != tokenizer.mask_id:
-        answer = f"{tokenizer.piece_text(piece).removeprefix(' ')} → {answer}"
-      words.append(f"{space}{{{answer}}}")
-    elif piece_id in (tokenizer.cls_id, tokenizer.sep_id):
-      words.append(f" {piece}\n" if piece_id == tokenizer.sep_id else piece)
+      answer_id = answers[position]
+      answer = tokenizer.piece_text(tokenizer.pieces[answer_id])
+      if answer.startswith(" "):
+        text += " "
+      text += "{"
+      if piece_id not in (answer_id, tokenizer.mask_id):
+        text += f"{tokenizer.piece_text(piece).removeprefix(' ')} → "
+      text += answer.removeprefix(" ")
+      if piece_id == answer_id:
+        text += " ✓"
+      text += "}"
+    elif piece_id == tokenizer.cls_id:
+      text += piece
+    elif piece_id == tokenizer.sep_id:
+      text += f" {piece}\n"
     else:
-      words.append(tokenizer.piece_text(piece))
-  return "".join(words).strip("\n")
+      text += tokenizer.piece_text(piece)
+  return text.strip("\n")

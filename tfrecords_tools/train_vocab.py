@@ -22,7 +22,9 @@ class Command(Settings):
   """Input and output of the command."""
 
   input: tuple[str, ...] = setting(help="Input files: glob patterns with commas, quoted.")
-  model_prefix: str = setting(help="Path and name of the output: PREFIX.model, PREFIX.vocab and PREFIX.json.")
+  model_prefix: str = setting(
+    help="Path and name of the output: PREFIX.model, PREFIX.vocab and PREFIX.json."
+  )
 
 
 commands.define_flags(Command)
@@ -35,7 +37,9 @@ _USER_SYMBOL = flags.DEFINE_multi_string(
 
 def main() -> None:
   command = commands.from_flags(Command)
-  spec = commands.from_flags(vocabulary.VocabularySpec, user_symbols=tuple(_USER_SYMBOL.value or ()))
+  spec = commands.from_flags(
+    vocabulary.VocabularySpec, user_symbols=tuple(_USER_SYMBOL.value or ())
+  )
   options, stats = commands.from_flags(CorpusOptions), CorpusStats()
   files.makedirs(os.path.dirname(command.model_prefix) or ".")  # Fail before the long work.
   paths = files.expand_globs(command.input)

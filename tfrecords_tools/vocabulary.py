@@ -51,7 +51,12 @@ class VocabularySpec(Settings):
 
 
 def make(
-  paths: Sequence[str], options: CorpusOptions, spec: VocabularySpec, *, model_prefix: str, stats: CorpusStats
+  paths: Sequence[str],
+  options: CorpusOptions,
+  spec: VocabularySpec,
+  *,
+  model_prefix: str,
+  stats: CorpusStats,
 ) -> None:
   """Trains on the text of all files, writes the model to `model_prefix`, and counts in `stats` what is read.
 
@@ -81,13 +86,17 @@ def read_sentences(
   with progress.bar(sum(map(files.size, paths)), desc="Reading text", unit="B") as shown:
     for path in paths:
       for sentence in itertools.chain.from_iterable(iter_documents(path, options, stats=stats)):
-        if text := normalize_text(sentence, do_lower_case=spec.do_lower_case, keep_accents=spec.keep_accents):
+        if text := normalize_text(
+          sentence, do_lower_case=spec.do_lower_case, keep_accents=spec.keep_accents
+        ):
           count, characters = count + 1, characters + len(text)
           yield text
       shown.update(files.size(path))
   sampled = min(count, spec.input_sentence_size or count)
   memory = _MEMORY_PER_CHARACTER * characters * sampled / max(1, count) / 2**20
-  text = f"training on {sampled:,} of {count:,} sentences, which takes about {memory:,.0f} MiB of memory"
+  text = (
+    f"training on {sampled:,} of {count:,} sentences, which takes about {memory:,.0f} MiB of memory"
+  )
   print(text, file=sys.stderr, flush=True)
 
 
@@ -130,7 +139,9 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
   writer = io.BytesIO()
   first = next(sentences, None)
   if first is None:
-    raise UserError("The input must hold text. Received: files without a single sentence. Check --input.")
+    raise UserError(
+      "The input must hold text. Received: files without a single sentence. Check --input."
+    )
   reading = _SentencesOrFailure(itertools.chain([first], sentences))
   try:
     sentencepiece.SentencePieceTrainer.train(
@@ -166,7 +177,10 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
 def write(model: bytes, *, model_prefix: str, spec: VocabularySpec) -> None:
   """Writes PREFIX.vocab (tokens and scores), PREFIX.json (settings) and, last, PREFIX.model."""
   processor = load_processor(model, source="the trained model")
-  rows = (f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in range(processor.vocab_size()))
+  rows = (
+    f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n"
+    for i in range(processor.vocab_size())
+  )
   files.write_text(f"{model_prefix}.vocab", "".join(rows))
   files.write_json(f"{model_prefix}.json", spec.tokenizer.to_dict())
   with files.atomic_writer(f"{model_prefix}.model") as stream:

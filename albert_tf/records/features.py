@@ -22,7 +22,9 @@ _MOST_TOKENS = 1 << 16  # The most positions of a model; a greater number would 
 TOKEN_FEATURES = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS, TOKEN_BOUNDARY)
 PREDICTION_FEATURES = (MASKED_LM_POSITIONS, MASKED_LM_IDS, MASKED_LM_WEIGHTS)
 # Map entries are written in this (sorted) order: protobuf's deterministic order.
-ALL_FEATURES = tuple(sorted((*TOKEN_FEATURES, *PREDICTION_FEATURES, SENTENCE_ORDER_LABELS_FEATURE)))
+ALL_FEATURES = tuple(
+  sorted(TOKEN_FEATURES + PREDICTION_FEATURES + (SENTENCE_ORDER_LABELS_FEATURE,))
+)
 FLOAT_FEATURES = frozenset({MASKED_LM_WEIGHTS})
 
 
@@ -44,14 +46,16 @@ class PretrainingSpec:
   def __post_init__(self) -> None:
     if not 5 <= self.max_seq_length <= _MOST_TOKENS:
       raise UserError(
-        f"max_seq_length must be from 5 ([CLS], [SEP], [SEP] and two tokens) to {_MOST_TOKENS}. "
-        f"Received: max_seq_length={self.max_seq_length}. Give another length, such as 128 or 512."
+        "max_seq_length must be from 5 ([CLS], [SEP], [SEP] and two tokens) to "
+        f"{_MOST_TOKENS}. Received: max_seq_length={self.max_seq_length}. Give another length, "
+        "such as 128 or 512."
       )
     if not 1 <= self.max_predictions_per_seq <= self.max_seq_length:
       raise UserError(
         "max_predictions_per_seq must be between 1 and max_seq_length. Received: "
-        f"max_predictions_per_seq={self.max_predictions_per_seq}, max_seq_length={self.max_seq_length}. "
-        "A usual value is 0.15 x max_seq_length, at least 20."
+        f"max_predictions_per_seq={self.max_predictions_per_seq}, "
+        f"max_seq_length={self.max_seq_length}. A usual value is 0.15 x max_seq_length, at least "
+        "20."
       )
 
   def length(self, name: str) -> int:
@@ -60,4 +64,4 @@ class PretrainingSpec:
       return self.max_seq_length
     if name in PREDICTION_FEATURES:
       return self.max_predictions_per_seq
-    return {SENTENCE_ORDER_LABELS_FEATURE: 1}[name]
+    return 1  # The label.

@@ -12,13 +12,19 @@ from albert_tf.settings import Settings, setting
 
 MANIFEST_NAME = "manifest.json"
 # Fields that the training and held-out records of a model must share.
-MODEL_FIELDS = ("vocab_size", "vocab_sha256", "max_seq_length", "max_predictions_per_seq", "sentence_pair")
+MODEL_FIELDS = (
+  "vocab_size",
+  "vocab_sha256",
+  "max_seq_length",
+  "max_predictions_per_seq",
+  "sentence_pair",
+)
 # Kind of pair → name of its sentence task in reports; other kinds have no labels.
 TASK_OF_PAIR = {"sop": "sentence_order", "nsp": "next_sentence"}
 
 
 class RecordFile(Settings, kw_only=False):
-  """One file: its name in the directory, its split (train or eval), and its size and number of records."""
+  """One file: its name in the directory, its split (train or eval), and what it holds."""
 
   name: str
   split: str
@@ -28,7 +34,7 @@ class RecordFile(Settings, kw_only=False):
 
 
 class Baseline(Settings, kw_only=False):
-  """The most frequent masked token of train, and the accuracy of always predicting it, on train and eval records."""
+  """The most frequent masked token of train, and the accuracy of always predicting it."""
 
   piece_id: int
   piece: str
@@ -37,7 +43,10 @@ class Baseline(Settings, kw_only=False):
 
 
 class Manifest(Settings, kw_only=False):
-  """Description of records: files, settings, vocabulary and statistics. It has no times or names of machines."""
+  """Description of records: files, settings, vocabulary and statistics.
+
+  It has no times or names of machines, so that equal records have equal manifests.
+  """
 
   vocab_size: int
   vocab_sha256: str
@@ -55,9 +64,11 @@ class Manifest(Settings, kw_only=False):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    if not self.spec or not isinstance(self.settings.get("tokenizer", {}), Mapping):
+    _ = self.spec  # Checks the lengths.
+    if not isinstance(self.settings.get("tokenizer", {}), Mapping):
       raise UserError(
-        f"The tokenizer in settings must be an object. Received: {self.settings['tokenizer']!r:.60}."
+        "The tokenizer in settings must be an object. Received: "
+        f"{self.settings['tokenizer']!r:.60}."
       )
 
   @property
@@ -86,21 +97,26 @@ class Manifest(Settings, kw_only=False):
 
   @classmethod
   def find(cls, directory: str) -> "Manifest | None":
-    """Reads the manifest of `directory`, None if there is none; raises `UserError` if it is of another program."""
-    path = os.path.join(directory, MANIFEST_NAME)
-    return cls.from_dict(file_lib.read_json(path), source=path) if file_lib.exists(path) else None
+    """Reads the manifest of `directory`; None if there is none.
 
-  def check(self, *, source: str = "the records", **wanted: Any) -> None:
-    """Raises `UserError` if a given value of `MODEL_FIELDS` contradicts the records; None: not checked."""
-    wrong = [
-      f"{name}: records {getattr(self, name)}, asked {value}"
-      for name, value in wanted.items()
-      if value is not None and value != getattr(self, name)
-    ]
+    Raises:
+      UserError: it is damaged, or of another program.
+    """
+    path = os.path.join(directory, MANIFEST_NAME)
+    if not file_lib.exists(path):
+      return None
+    return cls.from_dict(file_lib.read_json(path), source=path)
+
+  def check(self, *, source: str = "the records", **asked: Any) -> None:
+    """Raises `UserError` if a value of `MODEL_FIELDS` contradicts the records; None is no value."""
+    wrong = []
+    for name, value in asked.items():
+      if value is not None and value != getattr(self, name):
+        wrong.append(f"{name}: records {getattr(self, name)}, asked {value}")
     if wrong:
       raise UserError(
-        f"The model and {source} must agree. Received: {'; '.join(wrong)}. "
-        "Train with the records' values, or make records with the model's vocabulary and lengths."
+        f"The model and {source} must agree. Received: {'; '.join(wrong)}. Train with the records' "
+        "values, or make records with the model's vocabulary and lengths."
       )
 
 
@@ -108,84 +124,112 @@ def find_manifests(record_files: Sequence[str]) -> dict[str, Manifest]:
   """Directory of `record_files` → its manifest; {} if no directory has one.
 
   Raises:
-    UserError: manifests contradict each other, only some directories have one, a file is not listed in the manifest
-      beside it, or a listed file of a used split is missing.
+    UserError: manifests contradict each other, only some directories have one, a file is not listed
+      in the manifest beside it, or a listed file of a used split is missing.
   """
-  names: dict[str, set[str]] = {}
+  # Read the manifest of each directory once.
+  names_of: dict[str, set[str]] = {}
   for path in record_files:
-    names.setdefault(os.path.dirname(path), set()).add(os.path.basename(path))
-  found = {directory: Manifest.find(directory) for directory in names}
-  manifests = {directory: manifest for directory, manifest in found.items() if manifest is not None}
-  if manifests and len(manifests) < len(found):
-    without = next(directory for directory, manifest in found.items() if manifest is None)
+    names_of.setdefault(os.path.dirname(path), set()).add(os.path.basename(path))
+  manifests: dict[str, Manifest] = {}
+  without = []
+  for directory in names_of:
+    manifest = Manifest.find(directory)
+    if manifest is None:
+      without.append(directory)
+    else:
+      manifests[directory] = manifest
+  if manifests and without:
     raise UserError(
-      f"All directories of records must have a manifest, or none. Received: {next(iter(manifests))}, which has "
-      f"a {MANIFEST_NAME}, and {without}, which has none. Copy it there from where the records were made, or leave "
-      "those files out."
+      "All directories of records must have a manifest, or none. Received: "
+      f"{min(manifests)}, which has a {MANIFEST_NAME}, and {without[0]}, which has none. Copy "
+      "it there from where the records were made, or leave those files out."
     )
+
+  # Compare the manifests with each other, and the files with their manifest.
   check_agreement(manifests, MODEL_FIELDS)
   for directory, manifest in manifests.items():
-    listed = {file.name for file in manifest.files}
-    unlisted = sorted(names[directory] - listed)
-    if unlisted:
-      raise UserError(
-        f"Record files beside a {MANIFEST_NAME} must be those that it lists. Received: "
-        f"{os.path.join(directory, unlisted[0])}, which is not listed. Name listed files only, such as "
-        f"{min(listed, default='none')}, or move the other file out of the directory."
-      )
-    # A listed file that is not read may have been left out on purpose; one that is not there has been lost.
-    splits = {file.split for file in manifest.files if file.name in names[directory]}
-    lost = [name for name in missing_files(directory, manifest, splits) if name not in names[directory]]
-    if lost:
-      raise UserError(
-        f"All files that a {MANIFEST_NAME} lists must be in its directory. Received: {directory or '.'}, "
-        f"where {len(lost)} are missing, such as {lost[0]}. Copy them too; to go on with a part "
-        f"of the records on purpose, remove the others from the list `files` in its {MANIFEST_NAME}."
-      )
+    _check_names(directory, manifest, names_of[directory])
   return manifests
 
 
-def check_files(found: Mapping[str, tuple[int, int]]) -> None:
-  """Raises `UserError` for files, path → (records, bytes), that differ from their manifest."""
-  for directory in {os.path.dirname(path) for path in found}:
-    manifest = Manifest.find(directory)
-    for file in manifest.files if manifest else ():
-      path, listed = os.path.join(directory, file.name), (file.num_records, file.num_bytes)
-      if found.get(path, listed) != listed:
-        records, size = found[path]
-        raise UserError(
-          f"A record file must be the one that its {MANIFEST_NAME} describes. Received: {path} with {records:,} "
-          f"records in {size:,} bytes, described with {file.num_records:,} in {file.num_bytes:,}. Copy it again "
-          "from where the records were made, or make them again."
-        )
+def _check_names(directory: str, manifest: Manifest, names: set[str]) -> None:
+  """Raises `UserError` if files of a directory are read that it does not list, or listed are lost.
 
-
-def check_agreement(manifests: Mapping[str, Manifest], fields: Collection[str]) -> None:
-  """Raises `UserError` for manifests that differ from the first in `fields` or in the normalisation of the text."""
-  first = next(iter(manifests), "")
-  values = {}
-  for directory, manifest in manifests.items():
-    tokenizer = {
-      **manifest.settings.get("tokenizer", {}),
-      "sha256": None,
-    }  # Of the vocabulary, which is a field.
-    values[directory] = {**{name: getattr(manifest, name) for name in fields}, **tokenizer}
-  wrong = [
-    f"{name} {value!r} in {directory}, {values[first][name]!r} in {first}"
-    for directory, each in values.items()
-    for name, value in each.items()
-    if value != values[first].get(name, value)
-  ]
-  if wrong:
+  Args:
+    directory: of the manifest.
+    manifest: what the directory lists.
+    names: of the files that are read.
+  """
+  # A file that was copied into the directory may be held out, or of another vocabulary.
+  listed = {file.name for file in manifest.files}
+  unlisted = sorted(names - listed)
+  if unlisted:
     raise UserError(
-      f"Records of one run must have equal settings. Received: {'; '.join(wrong)}. Name directories that agree, or "
-      "make the others again."
+      f"Record files beside a {MANIFEST_NAME} must be those that it lists. Received: "
+      f"{os.path.join(directory, unlisted[0])}, which is not listed. Name listed files only, such "
+      f"as {min(listed, default='none')}, or move the other file out of the directory."
+    )
+  # A listed file that is not read may have been left out on purpose; one that is not there has been
+  # lost.
+  splits = {file.split for file in manifest.files if file.name in names}
+  lost = [name for name in missing_files(directory, manifest, splits) if name not in names]
+  if lost:
+    raise UserError(
+      f"All files that a {MANIFEST_NAME} lists must be in its directory. Received: "
+      f"{directory or '.'}, where {len(lost)} are missing, such as {lost[0]}. Copy them too; to go "
+      "on with a part of the records on purpose, remove the others from the list `files` in its "
+      f"{MANIFEST_NAME}."
     )
 
 
 def missing_files(
   directory: str, manifest: Manifest, splits: Collection[str] = ("train", "eval")
 ) -> list[str]:
-  """Files of these splits that the manifest lists and its directory lacks; lists the directory once."""
-  there = set(file_lib.listdir(directory or "."))
-  return [file.name for file in manifest.files if file.split in splits and file.name not in there]
+  """Files of these splits that the manifest lists and its directory lacks."""
+  present = set(file_lib.listdir(directory or "."))  # One listing: a bucket takes its time.
+  return [file.name for file in manifest.files if file.split in splits and file.name not in present]
+
+
+def check_files(sizes: Mapping[str, tuple[int, int]]) -> None:
+  """Raises `UserError` for files, path → (records, bytes), that differ from their manifest."""
+  for directory in {os.path.dirname(path) for path in sizes}:
+    manifest = Manifest.find(directory)
+    if manifest is None:
+      continue
+    for file in manifest.files:
+      path = os.path.join(directory, file.name)
+      if path not in sizes or sizes[path] == (file.num_records, file.num_bytes):
+        continue
+      num_records, num_bytes = sizes[path]
+      raise UserError(
+        f"A record file must be the one that its {MANIFEST_NAME} describes. Received: {path} with "
+        f"{num_records:,} records in {num_bytes:,} bytes, described with {file.num_records:,} in "
+        f"{file.num_bytes:,}. Copy it again from where the records were made, or make them again."
+      )
+
+
+def check_agreement(manifests: Mapping[str, Manifest], fields: Collection[str]) -> None:
+  """Raises `UserError` for manifests that differ in `fields` or in the normalisation of the text.
+
+  They are compared with the first one.
+  """
+  directories = list(manifests)
+  compared = []
+  for manifest in manifests.values():
+    values = {name: getattr(manifest, name) for name in fields}
+    values.update(manifest.settings.get("tokenizer", {}))
+    values.pop("sha256", None)  # Of the vocabulary, which is a field.
+    compared.append(values)
+
+  wrong = []
+  for directory, values in zip(directories, compared, strict=True):
+    for name, value in values.items():
+      first_value = compared[0].get(name, value)
+      if value != first_value:
+        wrong.append(f"{name} {value!r} in {directory}, {first_value!r} in {directories[0]}")
+  if wrong:
+    raise UserError(
+      f"Records of one run must have equal settings. Received: {'; '.join(wrong)}. Name "
+      "directories that agree, or make the others again."
+    )

@@ -1,10 +1,11 @@
-"""Masking of stored and fresh masks: lengths of n-grams and replacements of tokens (paper, section 4.1)."""
+"""Rules of stored and of fresh masks: lengths of n-grams, replacements (paper, section 4.1)."""
 
 import numpy as np
 
 from albert_tf.errors import UserError
 
-MASK_SHARE, KEEP_SHARE = 0.8, 0.1  # The remaining 0.1 becomes a random token.
+MASK_SHARE = 0.8
+KEEP_SHARE = 0.1  # The remaining 0.1 becomes a random token.
 
 
 def ngram_probabilities(ngram: int, distribution: str = "inverse") -> np.ndarray:
@@ -12,22 +13,25 @@ def ngram_probabilities(ngram: int, distribution: str = "inverse") -> np.ndarray
 
   Args:
     ngram: the greatest length, in words.
-    distribution: `inverse`, p(n) = (1/n) / sum_k (1/k) as in the paper; `uniform`; `reverse`, p(n) ~ 1/(ngram + 1 - n)
-      as favor_shorter_ngram=false of the original; or `ngram` weights such as "0.6,0.4".
+    distribution: `inverse`, p(n) = (1/n) / sum_k (1/k) as in the paper; `uniform`; `reverse`,
+      p(n) ~ 1/(ngram + 1 - n) as favor_shorter_ngram=false of the original; or `ngram` weights such
+      as "0.6,0.4".
   """
   n = np.arange(1, ngram + 1, dtype=np.float64)
   named = {"inverse": 1.0 / n, "uniform": np.ones_like(n), "reverse": 1.0 / n[::-1]}
-  weights = named[distribution] if distribution in named else _weights(distribution)
-  if len(weights) != ngram or not np.isfinite(weights).all() or weights.min() < 0 or weights.sum() <= 0:
+  if distribution in named:
+    return named[distribution] / named[distribution].sum()
+
+  # A list of weights.
+  try:
+    weights = np.array([float(weight) for weight in distribution.split(",")])
+  except ValueError:
+    weights = np.array([])
+  is_valid = len(weights) == ngram and np.isfinite(weights).all() and weights.min() >= 0
+  if not is_valid or weights.sum() == 0:
     raise UserError(
       f"ngram_distribution must be one of {', '.join(named)}, or {ngram} (ngram) weights. "
-      f"Received: ngram_distribution={distribution!r}. Change that flag; --help says what each means."
+      f"Received: ngram_distribution={distribution!r}. Change that flag; --help says what each "
+      "means."
     )
   return weights / weights.sum()
-
-
-def _weights(text: str) -> np.ndarray:
-  try:
-    return np.array([float(part) for part in text.split(",")])
-  except ValueError:
-    return np.array([])

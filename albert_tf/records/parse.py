@@ -10,12 +10,13 @@ from albert_tf.records.features import PretrainingSpec
 
 
 def feature_description(spec: PretrainingSpec) -> dict[str, tf.io.FixedLenFeature]:
-  """The features for `tf.io.parse_example`, without `token_boundary`, which training does not need."""
-  return {
-    name: tf.io.FixedLenFeature([spec.length(name)], tf.float32 if name in names.FLOAT_FEATURES else tf.int64)
-    for name in names.ALL_FEATURES
-    if name != names.TOKEN_BOUNDARY
-  }
+  """The features for `tf.io.parse_example`, but for `token_boundary`, which no step reads."""
+  description = {}
+  for name in names.ALL_FEATURES:
+    dtype = tf.float32 if name in names.FLOAT_FEATURES else tf.int64
+    description[name] = tf.io.FixedLenFeature([spec.length(name)], dtype)
+  del description[names.TOKEN_BOUNDARY]
+  return description
 
 
 def parse_pretraining_batch(serialized: tf.Tensor, spec: PretrainingSpec) -> dict[str, tf.Tensor]:
@@ -26,15 +27,17 @@ def parse_pretraining_batch(serialized: tf.Tensor, spec: PretrainingSpec) -> dic
     spec: the lengths of its features.
 
   Returns:
-    int32 `input_ids`, `input_mask`, `segment_ids` [B, S]; `masked_lm_positions`,
-    `masked_lm_ids` [B, P]; `sentence_order_labels` [B]; float32
-    `masked_lm_weights` [B, P].
+    int32 `input_ids`, `input_mask`, `segment_ids` [B, S]; `masked_lm_positions`, `masked_lm_ids`
+    [B, P]; `sentence_order_labels` [B]; float32 `masked_lm_weights` [B, P].
   """
-  parsed = tf.io.parse_example(serialized, feature_description(spec))
-  batch = {
-    name: value if value.dtype == tf.float32 else tf.cast(value, tf.int32) for name, value in parsed.items()
-  }
-  batch[names.SENTENCE_ORDER_LABELS] = tf.squeeze(batch.pop(names.SENTENCE_ORDER_LABELS_FEATURE), -1)  # [B]
+  # TPUs compute with 32 bits.
+  batch = {}
+  for name, values in tf.io.parse_example(serialized, feature_description(spec)).items():
+    if name not in names.FLOAT_FEATURES:
+      values = tf.cast(values, tf.int32)
+    batch[name] = values
+  labels = batch.pop(names.SENTENCE_ORDER_LABELS_FEATURE)  # [B, 1]
+  batch[names.SENTENCE_ORDER_LABELS] = tf.squeeze(labels, -1)  # [B]
   return batch
 
 
@@ -45,15 +48,16 @@ def decode_example(data: bytes, *, source: str = "a record") -> dict[str, np.nda
     UserError: `data` of `source` is not a `tf.train.Example`.
   """
   try:
-    found = dict(tf.train.Example.FromString(data).features.feature)
+    features = dict(tf.train.Example.FromString(data).features.feature)
   except (DecodeError, UnicodeDecodeError) as error:
     raise UserError(
-      f"A record must be a tf.train.Example. Received: {source}, {len(data)} bytes that are not one ({error}). "
-      "Is it a file of pretraining records?"
+      f"A record must be a tf.train.Example. Received: {source}, {len(data)} bytes that are not "
+      f"one ({error}). Is it a file of pretraining records?"
     ) from error
-  return {
-    name: np.array(feature.float_list.value, np.float32)
-    if name in names.FLOAT_FEATURES
-    else np.array(feature.int64_list.value, np.int64)
-    for name, feature in found.items()
-  }
+  arrays = {}
+  for name, feature in features.items():
+    if name in names.FLOAT_FEATURES:
+      arrays[name] = np.array(feature.float_list.value, np.float32)
+    else:
+      arrays[name] = np.array(feature.int64_list.value, np.int64)
+  return arrays

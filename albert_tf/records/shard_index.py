@@ -1,9 +1,12 @@
-"""Index of a shard: the byte offset of every 64th record, so that a run starts without reading whole shards.
+"""Index of a shard: the byte offset of every 64th record.
 
-The index of `DIR/train-0.tfrecord` is `DIR/index/offsets-train-0.tfrecord.npy`, which patterns for shards do not match.
-It is written with the shard, or made on demand. The file is NumPy's: int64 `[3 + blocks + 1]`, the number of records, a
-digest of their checksums (two numbers), the byte where each block of 64 records starts, and the size of the shard.
-The masked CRC-32C of all this follows.
+With it a run starts without reading whole shards. The index of `DIR/train-0.tfrecord` is
+`DIR/index/offsets-train-0.tfrecord.npy`, which patterns for shards do not match. It is written with
+the shard, or made on demand.
+
+The file is NumPy's: int64 `[3 + blocks + 1]`, the number of records, a digest of their checksums
+(two numbers), the byte where each block of 64 records starts, and the size of the shard. The masked
+CRC-32C of all this follows.
 """
 
 import array
@@ -37,16 +40,38 @@ class ShardIndex:
   digest: bytes
 
   def to_bytes(self) -> bytes:
-    stream = io.BytesIO()
-    numbers = [self.num_records, *np.frombuffer(self.digest, "<i8"), *self.offsets, self.num_bytes]
-    np.save(stream, np.array(numbers, "<i8"))
-    return stream.getvalue() + masked_crc32c(stream.getvalue()).to_bytes(4, "little")
+    digest = np.frombuffer(self.digest, "<i8")
+    numbers = np.concatenate([[self.num_records], digest, self.offsets, [self.num_bytes]])
+    buffer = io.BytesIO()
+    np.save(buffer, numbers.astype("<i8"))
+    data = buffer.getvalue()
+    return data + _checksum(data)
 
   def save(self, shard: str) -> None:
     """Writes the index of `shard` to its place, atomically."""
     files.makedirs(os.path.dirname(index_path(shard)))
     with files.atomic_writer(index_path(shard)) as stream:
       stream.write(self.to_bytes())
+
+
+def _checksum(data: bytes) -> bytes:
+  return masked_crc32c(data).to_bytes(4, "little")
+
+
+def load_shard_index(shard: str) -> ShardIndex | None:
+  """The stored index of a shard; None if it is missing, damaged, or of a shard of another size."""
+  num_bytes = files.size(shard)
+  # An index only saves time, so whatever is wrong with it the shard is read instead.
+  try:
+    data = files.read_bytes(index_path(shard))
+  except (OSError, UserError):
+    return None
+  if data[-4:] != _checksum(data[:-4]):
+    return None
+  numbers = np.load(io.BytesIO(data), allow_pickle=False)
+  if numbers[-1] != num_bytes:
+    return None
+  return ShardIndex(num_bytes, int(numbers[0]), numbers[3:-1], numbers[1:3].tobytes())
 
 
 def index_path(shard: str) -> str:
@@ -59,14 +84,15 @@ class ShardIndexer:
   """Makes the index of a shard from its framed records, one after the other."""
 
   def __init__(self) -> None:
-    self._num_bytes = self._num_records = 0
+    self._num_bytes = 0
+    self._num_records = 0
     self._offsets = array.array("q")
     self._digest = hashlib.blake2b(digest_size=16)
 
   def add(self, framed: bytes) -> None:
     if self._num_records % BLOCK_RECORDS == 0:
       self._offsets.append(self._num_bytes)
-    self._digest.update(framed[-FOOTER_BYTES:])
+    self._digest.update(framed[-FOOTER_BYTES:])  # The checksum of the data.
     self._num_bytes += len(framed)
     self._num_records += 1
 
@@ -77,23 +103,8 @@ class ShardIndexer:
 
 
 def scan_shard(path: str) -> ShardIndex:
-  """Makes an index by reading a whole shard; raises `UserError` for a damaged or truncated record."""
+  """An index made by reading a whole shard; raises `UserError` for a damaged record."""
   indexer = ShardIndexer()
   for data in read_records(path):
     indexer.add(frame_record(data))
   return indexer.finish()
-
-
-def load_shard_index(shard: str) -> ShardIndex | None:
-  """The stored index of a shard; None if it is missing or damaged, or the shard has another size."""
-  num_bytes = files.size(shard)
-  try:
-    data = files.read_bytes(index_path(shard))
-  except (OSError, UserError):
-    return None
-  if data[-4:] != masked_crc32c(data[:-4]).to_bytes(4, "little"):
-    return None
-  numbers = np.load(io.BytesIO(data), allow_pickle=False)
-  if numbers[-1] != num_bytes:
-    return None
-  return ShardIndex(num_bytes, int(numbers[0]), numbers[3:-1], numbers[1:3].tobytes())
