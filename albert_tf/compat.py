@@ -131,6 +131,14 @@ class ModelBase(keras.Model):
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
       return self.shown_metrics(super().compute_metrics(x, y, y_pred, sample_weight=sample_weight))
 
+  def check_single_batches(self) -> None:
+    """Raises `UserError` where Keras cannot run one batch by itself: Keras 3 on a TPU."""
+    if KERAS_3 and device_kind(self.distribute_strategy) == "tpu":
+      raise UserError(
+        "On a TPU Keras 3 runs data sets. Received: one batch for train_on_batch, test_on_batch or "
+        "predict_on_batch. Call fit, evaluate or predict with it."
+      )
+
   def shown_metrics(self, metrics: dict[str, Any]) -> dict[str, Any]:
     """The metrics that a step returns."""
     reshaped = KERAS_3 and self._several_workers

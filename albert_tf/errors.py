@@ -3,7 +3,9 @@
 A leaf: every package may import it, and it imports nothing of ours.
 """
 
+import contextlib
 import importlib
+import operator
 from typing import Any
 
 EXIT_USER_ERROR, EXIT_STOPPED = 2, 143  # 143 is what a shell reports for SIGTERM.
@@ -15,6 +17,17 @@ class UserError(ValueError):
   Commands print the message alone, without a traceback, and exit with status 2.
   Library callers may treat it as the `ValueError` it is.
   """
+
+
+def whole_number(value: Any, name: str, *, minimum: int, maximum: int = 2**31 - 1) -> int:
+  """An integer of Python or NumPy as `int`; raises `UserError` if it is something else or out of bounds."""
+  with contextlib.suppress(TypeError):
+    number = operator.index(value)
+    if minimum <= number <= maximum:
+      return number
+  raise UserError(
+    f"{name} must be a whole number from {minimum:,} to {maximum:,}. Received: {value!r:.60}. Give such a number."
+  )
 
 
 class StoppedError(Exception):

@@ -13,6 +13,7 @@ from albert_tf.settings import Settings, setting
 
 TASK_FILE, RESULTS_FILE = "task.json", "results.json"
 SQUAD_VERSIONS = ("1.1", "2.0")
+SHORTEST_ROW = 5  # [CLS] a [SEP] b [SEP]
 
 
 class TaskKind(NamedTuple):
@@ -58,8 +59,8 @@ class TaskSpec(Settings):
     (), "multi_label: the probability from which each label is given. Empty: 0.5.", minimum=0, maximum=1
   )
   pair: bool = setting(False, "Whether an example has two texts.")
-  max_seq_length: int = setting(  # [CLS] a [SEP] b [SEP]
-    512, help="S, the length it was trained with.", minimum=5, maximum=MOST_POSITIONS
+  max_seq_length: int = setting(
+    512, help="S, the length it was trained with.", minimum=SHORTEST_ROW, maximum=MOST_POSITIONS
   )
   squad_version: str = setting("", "question_answering: 1.1 (`SpanHead`) or 2.0 (`Squad2Head`).")
   max_query_length: int = setting(64, "question_answering: tokens of a question kept.", minimum=1)

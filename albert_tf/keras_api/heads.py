@@ -57,6 +57,7 @@ class SpanHead(RowsHead):
 
   def __init__(self, config: AlbertConfig, **kwargs: Any):
     super().__init__(config, rows=2, **kwargs)
+    self.output_shape = (None, None)  # Of each output.
 
   def call(self, sequence_output: tf.Tensor) -> dict[str, tf.Tensor]:
     start, end = tf.unstack(super().call(sequence_output), num=2, axis=-1)
@@ -102,6 +103,7 @@ class Squad2Head(ConfigLayer):
     **kwargs: Any,
   ):
     super().__init__(config, **kwargs)
+    self.output_shape = (None,)  # Of `cls_logits`.
     self.start_n_top = start_n_top
     self.end_n_top = end_n_top
     self.classifier_dropout = classifier_dropout

@@ -1,7 +1,7 @@
 """The tokenizer as a Keras layer, which converts strings to batches in `tf.data` or inside a model."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import itertools
 import os
 import tempfile
@@ -13,7 +13,9 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.compat import keras
-from albert_tf.errors import UserError
+from albert_tf.configs.albert_config import MOST_POSITIONS
+from albert_tf.configs.task import SHORTEST_ROW
+from albert_tf.errors import UserError, whole_number
 from albert_tf.tokenization import AlbertTokenizer, Tokenizer, load_tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
 from albert_tf.tokenization.graph_inputs import (
@@ -71,6 +73,8 @@ class AlbertPreprocessor(keras.layers.Layer):
     >>> batch = preprocessor(keras.Input([], dtype="string"))
   """
 
+  output_shape = (None, None)  # Of `input_ids`, for `summary`.
+
   def __init__(
     self,
     tokenizer: Any,
@@ -88,6 +92,7 @@ class AlbertPreprocessor(keras.layers.Layer):
         f"{' and '.join(_SENTENCEPIECE_KINDS)} are tokenized with SentencePiece. Received: kind={kind!r} with a "
         f"{type(tokenizer).__name__}. Tokenize before, and give a model with preprocessor=None ids."
       )
+    self.max_length = whole_number(max_length, "max_length", minimum=SHORTEST_ROW, maximum=MOST_POSITIONS)
     if kind == "question" and max_length <= max_query_length + 3:
       raise UserError(
         "max_length must be more than max_query_length + 3, else no text is left to answer from. Received: "
@@ -96,7 +101,6 @@ class AlbertPreprocessor(keras.layers.Layer):
       )
     self.tokenizer = tokenizer
     self.kind = kind
-    self.max_length = max_length
     self.max_qa_length = max_qa_length
     self.max_query_length = max_query_length
     self.pad_to_max_length = pad_to_max_length
@@ -119,6 +123,11 @@ class AlbertPreprocessor(keras.layers.Layer):
       UserError: wrong number or names of inputs, or inputs that are not strings.
     """
     names = INPUT_NAMES[kind or self.kind]
+    if hasattr(inputs, "columns"):  # A data frame of pandas.
+      inputs = {name: inputs[name] for name in inputs.columns}
+      if len(inputs) == 1:
+        (column,) = inputs.values()
+        inputs = {names[0]: column}
     if not isinstance(inputs, Mapping):
       columns = inputs if isinstance(inputs, tuple) else (inputs,)
       inputs = dict(itertools.zip_longest(names[: len(columns)], columns, fillvalue="one more"))
@@ -139,8 +148,6 @@ class AlbertPreprocessor(keras.layers.Layer):
   def pack(self, inputs: Mapping[str, Any], *, pad_to_max_length: bool = False) -> Tensors:
     """The outputs of a call, for inputs by name."""
     columns = {name: cut(tf.convert_to_tensor(value)) for name, value in inputs.items()}
-    for name, column in columns.items():
-      _check_rank(name, column)
     sizes: dict[str, Any] = {"max_length": self.max_length, "pad_to_max_length": pad_to_max_length}
     if self.kind == "choices":
       return choice_batch(self._graph, **columns, max_qa_length=self.max_qa_length, **sizes)
@@ -194,30 +201,59 @@ def _strings(value: Any, name: str) -> Any:
   if isinstance(value, tf.RaggedTensor):
     value = value.to_tensor()
   if isinstance(value, (list, tuple)) and name in _MATRICES:
-    if any(isinstance(row, (str, bytes)) for row in value) or (
-      name == "choices" and len(set(map(len, value))) > 1  # A choice without text would be scored.
-    ):
-      raise UserError(
-        f"Each row of {name} must be a list of strings; all rows of choices need the same length. Received: "
-        f"{value!r:.60}."
-      )
-    value = tf.ragged.constant(value, dtype=tf.string, ragged_rank=1).to_tensor()
+    value = _matrix(value, name)
+  elif isinstance(value, Iterator):
+    value = np.array(list(value), dtype=object)
   elif not hasattr(value, "dtype") or hasattr(value, "to_numpy"):  # A list, or a column of pandas.
     value = np.asarray(value, dtype=object)
-  values = value.ravel() if isinstance(value, np.ndarray) and value.dtype.kind == "O" else ()
-  wrong = [f"with {each!r:.60} among them" for each in values if not isinstance(each, (str, bytes))]
-  if wrong or not holds_text(value):
-    received = (wrong or [f"of {getattr(value.dtype, 'name', value.dtype)}"])[0]
+  if isinstance(value, np.ndarray) and value.dtype.kind in "OUT":
+    value = value.astype(object)
+    for text in value.ravel():
+      _check_string(text, name)
+  if not holds_text(value):
     raise UserError(
-      f"A preprocessor takes strings. Received: {name} {received}. Ids go into the model itself."
+      f"A preprocessor takes strings. Received: {name} of {getattr(value.dtype, 'name', value.dtype)}. Ids go into "
+      "the model itself, as a mapping with input_ids."
     )
+  _check_rank(name, value)
   return value
 
 
-def _check_rank(name: str, column: tf.Tensor) -> None:
-  want = 2 if name in _MATRICES else 1
-  if column.shape.rank not in (None, want):
+def _matrix(rows: Any, name: str) -> np.ndarray:
+  """Lists of strings as `[B, N]`, padded with ""."""
+  if any(isinstance(row, (str, bytes)) or not np.iterable(row) for row in rows):
+    raise UserError(f"Each row of {name} must be a list of strings. Received: {rows!r:.60}.")
+  lengths = {len(row) for row in rows}
+  if name == "choices" and len(lengths) > 1:  # A choice without text would be scored.
+    raise UserError(f"All rows of {name} need the same length. Received: {rows!r:.60}.")
+  matrix = np.full([len(rows), max(lengths, default=0)], "", dtype=object)
+  for filled, row in zip(matrix, rows, strict=True):
+    filled[: len(row)] = row
+  return matrix
+
+
+def _check_string(text: Any, name: str) -> None:
+  """Raises `UserError` for a value that is no string, or one that UTF-8 cannot hold."""
+  if not isinstance(text, (str, bytes)):
     raise UserError(
-      f"{name} must be strings {'[B, N]' if want == 2 else '[B]'}. Received: the shape {column.shape}. "
-      f"{'Batch the data set first.' if column.shape.rank < want else 'Give pairs as a tuple of two.'}"
+      f"A preprocessor takes strings. Received: {name} with {text!r:.60} among them. Several inputs are a tuple; "
+      "ids go into the model itself, as a mapping with input_ids."
+    )
+  try:
+    if isinstance(text, str):
+      text.encode()
+  except UnicodeEncodeError as error:
+    raise UserError(
+      f"A text must be valid Unicode. Received: {name} with {text!r:.60}, which has half of a surrogate pair. "
+      'Read its file again, or write text.encode("utf-8", "replace").decode().'
+    ) from error
+
+
+def _check_rank(name: str, value: Any) -> None:
+  rank = value.shape.rank if hasattr(value.shape, "rank") else len(value.shape)
+  axes = "[B, N]" if name in _MATRICES else "[B]"
+  if rank not in (None, axes.count(",") + 1):
+    raise UserError(
+      f"{name} must be strings {axes}. Received: the shape {tuple(value.shape)}. Batch a data set first, and give "
+      "pairs as a tuple of two."
     )

@@ -17,7 +17,7 @@ from albert_tf.modeling.text_inputs import integers, text_inputs
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertEncoder(TextModel, Encoder):
-  """`Encoder` that takes ids or texts.
+  """`Encoder` that takes ids or texts. `sequence_output` has Keras' mask, so that layers behind it skip padding.
 
   Example:
     >>> encoder = AlbertEncoder.from_pretrained("run/")
@@ -26,6 +26,19 @@ class AlbertEncoder(TextModel, Encoder):
 
   per_piece = True
   export_kind = "encoder"
+
+  def call(
+    self,
+    inputs: Mapping[str, tf.Tensor],
+    training: bool = False,
+    seed: tf.Tensor | None = None,
+    depth: int | tf.Tensor | None = None,
+  ) -> dict[str, Any]:
+    outputs = super().call(inputs, training=training, seed=seed, depth=depth)
+    mask = text_inputs(inputs).get("input_mask")
+    if mask is not None and "read_positions" not in inputs:
+      outputs["sequence_output"]._keras_mask = mask > 0  # As the layer `Embedding(mask_zero=True)` sets it.
+    return outputs
 
 
 @keras.saving.register_keras_serializable("albert_tf")

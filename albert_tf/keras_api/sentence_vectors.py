@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.compat import keras
+from albert_tf.compat import device_kind, keras
 from albert_tf.keras_api.task_model import WITHOUT_POOLER, TaskModel, joined_rows
 from albert_tf.modeling.text_inputs import text_inputs
 
@@ -33,10 +33,13 @@ class AlbertSentenceEncoder(TaskModel):
   task_kinds = ("sentence_vectors",)
   text_kind = "sentences"
   new_variables = WITHOUT_POOLER
+  labels_in_words = "a group number (np.arange(n) for InBatchNegatives) or a similarity"
   _head_dropout = False
 
   def _make_head(self, **options: Any) -> Any:
-    return keras.layers.Identity(**options)  # Nothing to train.
+    head = keras.layers.Identity(**options)  # Nothing to train.
+    head.build((None, self.config.hidden_size))
+    return head
 
   def _encode(self, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
     return super()._encode(joined_rows(inputs), **options)
@@ -58,9 +61,15 @@ class AlbertSentenceEncoder(TaskModel):
     return {"bert": self.encoder}
 
   def encode(self, texts: Sequence[str], *, batch_size: int = 32) -> np.ndarray:
-    """The vectors of n texts, float32 `[n, H]`, in order; texts of similar length share a batch."""
+    """The vectors of n texts, float32 `[n, H]`, in order; texts of similar length share a batch.
+
+    Raises:
+      UserError: `texts` are no list of strings, but for example one string.
+    """
     self._require_preprocessor()
-    column = self.preprocessor.named(list(texts))["text"]
+    column = np.asarray(self.preprocessor.named({"text": texts})["text"])
+    if device_kind(self.distribute_strategy) == "tpu" and len(column):
+      return np.asarray(self.predict(column, batch_size=batch_size, verbose=0))  # All have one length there.
     vectors = np.zeros([len(column), self.config.hidden_size], np.float32)
     order = np.argsort([len(text) for text in column], kind="stable")
     for rows in np.split(order, range(batch_size, len(order), batch_size)) if len(order) else ():

@@ -22,7 +22,7 @@ WITHOUT_POOLER = f"{ANY_HEAD}|^bert/pooler/"  # New variables of models that do 
 # Options of `from_pretrained`: fields of the task, and arguments of the class. Others are the head's.
 _LABEL_OPTIONS = ("num_labels", "problem")  # A fine-tuned run has its own.
 _TASK_OPTIONS = {*_LABEL_OPTIONS, *(field.name for field in dataclasses.fields(TaskSpec))}
-_TASK_OPTIONS -= {"kind", "name", "max_seq_length"}
+_TASK_OPTIONS -= {"format_version", "kind", "name", "max_seq_length"}
 _CLASS_OPTIONS = ("encoder_options", "dtype", "name", "preprocessor", "head_options")
 DROPOUT_SEED = "dropout_seed"  # An input in training, int32 `[B, 2]`; its first row seeds the call.
 
@@ -48,6 +48,9 @@ class TaskModel(TextModel):
 
   task_kinds: ClassVar[tuple[str, ...]]  # Of `configs.task.TASK_KINDS`, the default first.
   task_defaults: ClassVar[Mapping[str, Any]] = {"name": "custom"}  # Fields of `TaskSpec`.
+  own_options: ClassVar[
+    tuple[str, ...]
+  ] = ()  # Further arguments of `from_pretrained`: labels, and the head's.
   new_variables = ANY_HEAD
   gradient_accumulation_steps = 1  # Micro-batches of an update; set it before `fit`.
   depth_seed = 0  # Of `train_depths`.
@@ -85,6 +88,12 @@ class TaskModel(TextModel):
     """Makes a task for this class from fields of `TaskSpec`; `num_labels` may replace `label_names`."""
     return TaskSpec(**{"kind": cls.task_kinds[0], **cls.task_defaults, **fields})
 
+  @classmethod
+  def option_names(cls) -> set[str]:
+    """See `TextModel.option_names`; fields of the task, and the class's own."""
+    names = super().option_names() | _TASK_OPTIONS | {"lora_rank"}
+    return (names - {"task", "trainable", *_LABEL_OPTIONS}) | set(cls.own_options)
+
   @property
   def export_kind(self) -> str:  # type: ignore[override]
     return self.task.export_kind
@@ -94,7 +103,7 @@ class TaskModel(TextModel):
     """See `TextModel.plan_load`; a run that was fine-tuned for this class brings its task and its head."""
     task_fields = {name: value for name, value in options.items() if name in _TASK_OPTIONS}
     for name in ("label_names", "thresholds"):
-      if name in task_fields:
+      if name in task_fields and not isinstance(task_fields[name], str):
         task_fields[name] = tuple(task_fields[name])
     if max_length is not None:
       task_fields["max_seq_length"] = max_length

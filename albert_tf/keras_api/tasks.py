@@ -1,7 +1,6 @@
 """Models of downstream tasks: classification, multiple choice, tagging, question answering."""
 
-from collections.abc import Mapping, Sequence
-import contextlib
+from collections.abc import Mapping
 import dataclasses
 from typing import Any, ClassVar
 
@@ -11,18 +10,37 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api import answers
 from albert_tf.keras_api.answer_positions import answer_positions
 from albert_tf.keras_api.heads import ClassificationHead, SpanHead, Squad2Head, squad_losses
+from albert_tf.keras_api.labels import as_array, class_ids, class_weights, finite, multi_hot
 from albert_tf.keras_api.sentence_vectors import AlbertSentenceEncoder
 from albert_tf.keras_api.task_model import WITHOUT_POOLER, TaskModel, joined_rows
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.tokenization.graph_inputs import holds_text
 
+_MOST_LABELS = 1 << 20
+
 
 class _WithLabels(TaskModel):
   """A model with a `ClassificationHead`."""
+
+  own_options = ("num_labels", "problem", "classifier_dropout")
+
+  def compile(self, *args: Any, **kwargs: Any) -> None:
+    """`keras.Model.compile`; raises `UserError` for a cross-entropy that does not read logits."""
+    super().compile(*args, **kwargs)
+    loss = self._loss_object()
+    reads = loss.get_config() if isinstance(loss, keras.losses.Loss) else {}
+    if not reads.get("from_logits", not getattr(loss, "__name__", "").endswith("crossentropy")):
+      raise UserError(
+        f"A loss of this model reads logits. Received: {self.loss!r}. Use Keras' class of it, with from_logits=True."
+      )
+
+  def _loss_object(self) -> Any:
+    loss = getattr(self, "loss", None)
+    return keras.losses.get(loss) if isinstance(loss, str) else loss
 
   def _make_head(self, **options: Any) -> Any:
     return ClassificationHead(self.config, **{"num_labels": self.task.num_labels, **options})
@@ -31,7 +49,9 @@ class _WithLabels(TaskModel):
   def make_task(cls, *, num_labels: int | None = None, problem: str | None = None, **fields: Any) -> TaskSpec:
     if problem and problem not in cls.task_kinds:
       raise UserError(f"problem must be one of {', '.join(cls.task_kinds)}. Received: {problem!r}.")
-    names = tuple(fields.pop("label_names", ()))
+    names = fields.pop("label_names", ())
+    if num_labels is not None:
+      num_labels = whole_number(num_labels, "num_labels", minimum=1, maximum=_MOST_LABELS)
     num_labels = num_labels or len(names) or int(problem == "regression")
     if not num_labels:
       raise UserError(
@@ -42,7 +62,7 @@ class _WithLabels(TaskModel):
       raise UserError(
         f"num_labels and label_names must agree. Received: {num_labels}, and {len(names)} names. Leave num_labels out."
       )
-    names = names or tuple(map(str, range(num_labels)))
+    names = names or tuple(str(number) for number in range(num_labels))
     kind = problem or cls.task_kinds[0]
     if not problem and num_labels == 1 and "regression" in cls.task_kinds:
       kind = "regression"
@@ -76,28 +96,20 @@ class AlbertClassifier(_WithLabels):
   def compile(self, *args: Any, **kwargs: Any) -> None:
     """`keras.Model.compile`; a binary cross-entropy makes the problem "multi_label"."""
     super().compile(*args, **kwargs)
-    loss = keras.losses.get(self.loss) if isinstance(self.loss, str) else self.loss
-    reads = loss.get_config() if isinstance(loss, keras.losses.Loss) else {}
-    if not reads.get("from_logits", not getattr(loss, "__name__", "").endswith("crossentropy")):
-      raise UserError(
-        f"A loss of this model reads logits. Received: {self.loss!r}. Use Keras' class of it, with from_logits=True."
-      )
     binary = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)
-    if isinstance(loss, binary) and self.task.kind != "multi_label":
+    if isinstance(self._loss_object(), binary) and self.task.kind != "multi_label":
       names = self.task.label_names or ("1",)
       self.task = dataclasses.replace(self.task, kind="multi_label", label_names=names)
 
-  def fit(self, *args: Any, class_weight: Mapping[Any, float] | None = None, **kwargs: Any) -> Any:
-    """`TextModel.fit`; keys of `class_weight` may be class names."""
-    if class_weight and self.task.kind == "multi_label" and self.task.num_labels > 1:
-      raise UserError(
-        "class_weight is for classes that exclude each other. Received: a multi-label model. Leave it out."
-      )
-    if class_weight and self.task.kind == "classification":
-      class_weight = {
-        int(self.checked_labels(np.array([name]))[0]): weight for name, weight in class_weight.items()
-      }
-    return super().fit(*args, class_weight=class_weight, **kwargs)
+  def checked_class_weight(self, weights: Any) -> Mapping[int, float]:
+    """Keys may be class names."""
+    if self.task.kind == "classification":
+      return class_weights(weights, self.task.label_names)
+    if self.task.kind == "multi_label" and self.task.num_labels == 1:
+      return class_weights(weights, ("0", "1"))
+    raise UserError(
+      f"class_weight is for classes that exclude each other. Received: a model of {self.task.kind}. Leave it out."
+    )
 
   def predict_labels(self, texts: Any, *, batch_size: int = 32) -> list[answers.PredictedLabels]:
     """The labels of texts, or of a tuple of two for pairs, as the SavedModel gives them."""
@@ -108,48 +120,23 @@ class AlbertClassifier(_WithLabels):
     rows = answers.served_rows(self, self.columns(texts), batch_size=batch_size)
     return [answers.predicted_labels(row) for row in rows]
 
-  def checked_labels(self, labels: Any) -> Any:
-    """Converts class names to ids and checks ids; on an accelerator a wrong id would only give NaN."""
+  def checked_labels(self, labels: Any, inputs: Any) -> Any:
+    """Converts class names to ids; a row of one value for each class is left to the loss."""
     names = self.task.label_names
     if self.task.kind == "multi_label":
       return multi_hot(labels, names)
-    if isinstance(labels, (list, tuple)):
-      return labels  # Rows of numbers.
-    values = np.asarray(labels)
-    if values.size and isinstance(values.flat[0], str):
-      places = {name: place for place, name in enumerate(names)}
-      unknown = sorted(set(values.ravel().tolist()) - places.keys())
-      if unknown:
-        raise UserError(
-          f"Labels given as texts must be the model's label_names, {', '.join(names) or 'of which it has none'}. "
-          f"Received: {', '.join(map(repr, unknown[:4]))}. Give label_names to from_pretrained, or number the classes."
-        )
-      return np.array([places[name] for name in values.flat]).reshape(values.shape)
-    if values.ndim == 1 and len(names) > 1 and np.issubdtype(values.dtype, np.number):
-      wrong = np.flatnonzero(~np.isin(values, range(len(names))))  # NaN and 0.5 too.
-      if len(wrong):
-        raise UserError(
-          f"Labels must be whole numbers from 0 to {len(names) - 1}. Received: {values[wrong[0]]} in row {wrong[0]}. "
-          "Number the classes from 0, or raise num_labels."
-        )
-    return labels
-
-
-def multi_hot(labels: Any, names: Sequence[str]) -> np.ndarray:
-  """Converts a 0/1 matrix, or a list of names for each row, to float32 `[n, C]` of 0 and 1."""
-  rows = labels.to_numpy() if hasattr(labels, "to_numpy") else labels
-  by_name = all(np.ndim(row) == 1 and all(isinstance(name, str) for name in row) for row in rows)
-  received = sorted(set().union(*rows) - set(names)) if by_name else list(rows[:2])
-  if by_name and not received:
-    return np.array([[name in row for name in names] for row in rows], np.float32)
-  with contextlib.suppress(TypeError, ValueError):  # Texts, or rows of different lengths.
-    matrix = np.asarray(rows, np.float32).reshape(len(rows), -1)  # A single label may be [n].
-    if not by_name and matrix.shape[1] == len(names) and np.isin(matrix, (0, 1)).all():
-      return matrix
-  raise UserError(
-    f"Labels are 0/1, [n, {len(names)}], or in each row a list of names of {', '.join(names)}. Received: "
-    f"{received!r:.200}. Give label_names to from_pretrained."
-  )
+    array = as_array(labels, "Labels")
+    has_one_column = array.size == len(array)
+    if self.task.kind == "regression":
+      return finite(array, "Labels")
+    if has_one_column:
+      return class_ids(array, len(names), names=names).reshape(-1)
+    if isinstance(self._loss_object(), keras.losses.SparseCategoricalCrossentropy):
+      raise UserError(
+        f"{type(self.loss).__name__} reads one class of each text, [n]. Received: labels {list(array.shape)}. Give "
+        "the numbers of the classes, or compile with a CategoricalCrossentropy."
+      )
+    return finite(array, "Labels")
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -166,6 +153,7 @@ class AlbertMultipleChoice(TaskModel):
 
   task_kinds = ("multiple_choice",)
   text_kind = "choices"
+  own_options = ("classifier_dropout",)
   _reads_pooler = True
 
   def _make_head(self, **options: Any) -> Any:
@@ -176,6 +164,10 @@ class AlbertMultipleChoice(TaskModel):
 
   def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
     return tf.reshape(self.head(encoded, **options), tf.shape(inputs["input_ids"])[:2])  # [B C, 1] → [B, C]
+
+  def checked_labels(self, labels: Any, inputs: Any) -> Any:
+    """The numbers of the right choices."""
+    return class_ids(labels, np.shape(inputs["input_ids"])[1])
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -199,6 +191,11 @@ class AlbertTagger(_WithLabels):
   per_piece = True
   new_variables = WITHOUT_POOLER
 
+  def _make_head(self, **options: Any) -> Any:
+    head = super()._make_head(**options)
+    head.output_shape = (None, None, self.task.num_labels)
+    return head
+
   def _encode(self, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
     if "word_positions" not in inputs:
       return super()._encode(inputs, **options)
@@ -210,6 +207,14 @@ class AlbertTagger(_WithLabels):
     columns = self.columns(texts, kind="tagged_text")
     rows = answers.served_rows(self, columns, batch_size=batch_size, **settings)
     return [answers.tagged_text(row) for row in rows]
+
+  def checked_labels(self, labels: Any, inputs: Any) -> Any:
+    """Converts names of tags to ids; -1 is allowed if the loss ignores it. Other losses may read other numbers."""
+    loss = self._loss_object()
+    if not isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
+      return super().checked_labels(labels, inputs)
+    names = self.task.label_names
+    return class_ids(labels, len(names), names=names, ignored=loss.get_config().get("ignore_class"))
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -231,6 +236,7 @@ class AlbertQuestionAnswering(TaskModel):
   task_kinds = ("question_answering",)
   task_defaults: ClassVar = {"name": "squad", "squad_version": "2.0"}
   text_kind = "question"
+  own_options = ("classifier_dropout", "start_n_top", "end_n_top")
   per_piece = True
   new_variables = WITHOUT_POOLER
 
@@ -274,6 +280,15 @@ class AlbertQuestionAnswering(TaskModel):
     # SQuAD 1.1 has two outputs, and ignores the added input.
     targets = zip(squad_losses(self.task.squad_version), (starts, ends, starts == 0), strict=False)
     return {**rows, "start_positions": starts}, dict(targets)
+
+  def checked_labels(self, labels: Any, inputs: Any) -> Any:
+    """Positions of answers, which lie within the rows, and whether there is none."""
+    if not isinstance(labels, Mapping):
+      return super().checked_labels(labels, inputs)
+    counts = {name: np.shape(inputs["input_ids"])[1] for name in labels}
+    if "cls_logits" in counts:
+      counts["cls_logits"] = 2
+    return {name: class_ids(column, counts[name], what=name) for name, column in labels.items()}
 
   def checkpoint_items(self) -> dict[str, Any]:
     prefix = "cls/squad/" if self._is_span else ""

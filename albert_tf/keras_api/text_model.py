@@ -1,8 +1,11 @@
 """Base class of all models: loads checkpoints, takes texts as input, exports SavedModels."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import copy
 import dataclasses
+import difflib
 import functools
+import inspect
 import os
 from typing import Any
 
@@ -14,7 +17,10 @@ from albert_tf.checkpoints import ANY_HEAD, Checkpoint, load_weights, read_check
 from albert_tf.checkpoints.bundle import check_finite, write_bundle
 from albert_tf.compat import device_kind, keras
 from albert_tf.configs import AlbertConfig
-from albert_tf.errors import UserError
+from albert_tf.configs.albert_config import MOST_POSITIONS
+from albert_tf.configs.task import SHORTEST_ROW
+from albert_tf.errors import UserError, whole_number
+from albert_tf.keras_api.labels import finite
 from albert_tf.keras_api.preprocessor import AlbertPreprocessor
 from albert_tf.modeling.layers import ConfigModel
 from albert_tf.modeling.variables import merged_values, named_variables
@@ -58,6 +64,7 @@ class TextModel(ConfigModel):
   export_kind: str  # The kind of SavedModel; see `export_saved_model.py --model`.
   text_kind = "text"  # `kind` of its `AlbertPreprocessor`.
   per_piece = False  # Whether outputs have an axis S; then all batches of a data set need the same S.
+  labels_in_words = "a label"
   new_variables = ""  # Pattern of variables that a checkpoint may lack; they keep their initial values.
   _default_save_signature = None  # Else Keras' `export` of an outer model traces it on floats.
 
@@ -84,9 +91,12 @@ class TextModel(ConfigModel):
     Raises:
       UserError: the path holds no known checkpoint, or its weights do not fit.
     """
+    cls._check_options(options)
     checkpoint = path if isinstance(path, Checkpoint) else read_checkpoint(path)
     config = (config or checkpoint.config).at_depth(num_hidden_layers)
-    config.check_length(max_length or 0, f"a model of {checkpoint.path}")
+    if max_length is not None:
+      max_length = whole_number(max_length, "max_length", minimum=SHORTEST_ROW, maximum=MOST_POSITIONS)
+      config.check_length(max_length, f"a model of {checkpoint.path}")
     plan = cls.plan_load(checkpoint, max_length, options)
     arguments = dict(plan.options)
     if checkpoint.tokenizer is not None and "preprocessor" not in arguments:
@@ -105,6 +115,27 @@ class TextModel(ConfigModel):
     return model
 
   @classmethod
+  def option_names(cls) -> set[str]:
+    """Names of further arguments of `from_pretrained`: those of the constructors, and Keras'."""
+    names = {"dtype", "name", "trainable"}
+    for base in cls.__mro__:
+      if issubclass(base, ConfigModel):
+        names |= set(inspect.signature(base.__init__).parameters)
+    return names - {"self", "args", "kwargs", "config"}
+
+  @classmethod
+  def _check_options(cls, options: Mapping[str, Any]) -> None:
+    """Raises `UserError` for an unknown argument of `from_pretrained`."""
+    names = sorted({"max_length", "config", "num_hidden_layers"} | cls.option_names())
+    for name in options:
+      if name not in names:
+        nearest = difflib.get_close_matches(name, names, n=2, cutoff=0.4)
+        raise UserError(
+          f"{cls.__name__}.from_pretrained has arguments of its own. Received: {name}; the nearest: "
+          f"{', '.join(nearest) or 'none'}. Choose among {', '.join(names)}."
+        )
+
+  @classmethod
   def plan_load(cls, checkpoint: Checkpoint, max_length: int | None, options: Mapping[str, Any]) -> LoadPlan:
     """Decides what `from_pretrained` makes of a checkpoint, of its `max_length` and of its other options."""
     if max_length is None:
@@ -117,7 +148,7 @@ class TextModel(ConfigModel):
     )
 
   def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-    if holds_text(inputs):
+    if self._reads_as_text(inputs):
       self._require_preprocessor()
       inputs = self.preprocessor(inputs)
     return super().__call__(inputs, *args, **kwargs)
@@ -125,38 +156,97 @@ class TextModel(ConfigModel):
   def fit(self, x: Any = None, y: Any = None, *args: Any, validation_data: Any = None, **kwargs: Any) -> Any:
     """`keras.Model.fit`, for ids or texts."""
     x, y = self._prepared(x, y)
-    if "sample_weight" in kwargs:
-      kwargs["sample_weight"] = _column(kwargs["sample_weight"])
+    if isinstance(x, Mapping) and y is None and getattr(self, "loss", None) is not None:
+      raise UserError(f"`fit` needs y, {self.labels_in_words} for each row. Received: none. Give it.")
     if isinstance(validation_data, (tuple, list)):
       held_x, held_y, *weights = validation_data
-      validation_data = (*self._prepared(held_x, held_y), *map(_column, weights))
+      held_weights = [finite(column, "sample_weight") for column in weights]
+      validation_data = (*self._prepared(held_x, held_y), *held_weights)
     elif validation_data is not None:
       validation_data, _ = self._prepared(validation_data)
     if isinstance(x, tf.data.Dataset):
       kwargs.setdefault("shuffle", False)  # Keras 3 warns that it cannot shuffle a data set.
-    return super().fit(x, y, *args, validation_data=validation_data, **kwargs)
+    return super().fit(x, y, *args, validation_data=validation_data, **self._checked_weights(kwargs))
 
   def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
     """`keras.Model.evaluate`, for ids or texts."""
-    return super().evaluate(*self._prepared(x, y), *args, **kwargs)
+    return super().evaluate(*self._prepared(x, y), *args, **self._checked_weights(kwargs))
 
   def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
     """`keras.Model.predict`, for ids or texts."""
     return super().predict(self._prepared(x)[0], *args, **kwargs)
+
+  def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
+    """`keras.Model.train_on_batch`, for ids or texts."""
+    self.check_single_batches()
+    weights = self._checked_weights({"sample_weight": sample_weight, **kwargs})
+    return super().train_on_batch(*self._prepared(x, y), **weights)
+
+  def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
+    """`keras.Model.test_on_batch`, for ids or texts."""
+    self.check_single_batches()
+    weights = self._checked_weights({"sample_weight": sample_weight, **kwargs})
+    return super().test_on_batch(*self._prepared(x, y), **weights)
+
+  def predict_on_batch(self, x: Any) -> Any:
+    """`keras.Model.predict_on_batch`, for ids or texts."""
+    self.check_single_batches()
+    return super().predict_on_batch(self._prepared(x)[0])
 
   def _prepared(self, x: Any, y: Any = None) -> tuple[Any, Any]:
     """Tokenizes texts and checks labels."""
     if hasattr(x, "element_spec"):
       first = keras.utils.unpack_x_y_sample_weight(x.element_spec)[0]
       return (self._mapped(x) if holds_text(first) else x), y
-    y = _column(y)
-    if isinstance(y, (np.ndarray, list, tuple)) or hasattr(y, "to_numpy"):
-      y = self.checked_labels(y)
-    return (self._tokenized(x) if holds_text(x) else x), y
+    if isinstance(x, keras.utils.Sequence):
+      return _prepared_sequence(self, x), y
+    if isinstance(x, Iterator):
+      return (self.prepared_batch(batch) for batch in x), y
+    if self._reads_as_text(x):
+      x = self._tokenized(x)
+    if y is not None:
+      y = self.checked_labels(y, x)
+    return x, y
 
-  def checked_labels(self, labels: Any) -> Any:
-    """Labels for the loss; raises `UserError` for labels out of the model's range."""
-    return labels
+  def _reads_as_text(self, inputs: Any) -> bool:
+    """Whether the preprocessor takes the inputs, or refuses them: all but mappings of ids."""
+    if self.preprocessor is None or isinstance(inputs, Mapping):
+      return holds_text(inputs)
+    return True
+
+  def prepared_batch(self, batch: Any) -> tuple[Any, ...]:
+    """What a generator or `keras.utils.Sequence` gives: inputs, or a tuple with labels and weights, too."""
+    if not isinstance(batch, tuple):
+      batch = (batch,)
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+    if self._reads_as_text(x):
+      x = self._tokenized(x, to_max_length=True)  # Keras takes the shapes from the first batches.
+    x, y = self._prepared(x, y)
+    return tuple(part for part in (x, y, weight) if part is not None)
+
+  def checked_labels(self, labels: Any, inputs: Any) -> Any:
+    """Labels for the loss; raises `UserError` for labels out of the model's range.
+
+    Args:
+      labels: any form that Keras takes.
+      inputs: ids by name.
+    """
+    return finite(labels, "Labels")
+
+  def _checked_weights(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of Keras, with `sample_weight` and `class_weight` checked."""
+    checked = dict(options)
+    if checked.get("sample_weight") is not None:
+      checked["sample_weight"] = finite(checked["sample_weight"], "sample_weight")
+    if checked.get("class_weight") is not None:
+      checked["class_weight"] = self.checked_class_weight(checked["class_weight"])
+    return checked
+
+  def checked_class_weight(self, weights: Any) -> Any:
+    """`class_weight` by number of the class; raises `UserError` for other weights."""
+    raise UserError(
+      f"class_weight is for an AlbertClassifier. Received: {type(self).__name__}. Give sample_weight."
+    )
 
   def _mapped(self, dataset: Any) -> Any:
     self._require_preprocessor()
@@ -179,10 +269,14 @@ class TextModel(ConfigModel):
       raise UserError(f"All inputs must have the same number of rows. Received: {counts}.")
     return named
 
-  def _tokenized(self, texts: Any) -> dict[str, np.ndarray]:
+  def _tokenized(self, texts: Any, *, to_max_length: bool = False) -> dict[str, np.ndarray]:
     named = self.columns(texts)
     number = len(next(iter(named.values())))
-    pad = self._pads_to_max_length()
+    if not number:
+      raise UserError(
+        "There must be at least one text. Received: none. Leave the call out for an empty list."
+      )
+    pad = to_max_length or self._pads_to_max_length()
     parts = [
       self.preprocessor.pack(
         {n: c[start : start + _ROWS_AT_ONCE] for n, c in named.items()}, pad_to_max_length=pad
@@ -305,10 +399,16 @@ class TextModel(ConfigModel):
     return model
 
 
-def _column(values: Any) -> Any:
-  """A list of numbers as an array, which Keras needs for labels and weights."""
-  is_numbers = isinstance(values, (list, tuple)) and values and np.isscalar(values[0])
-  return np.asarray(values) if is_numbers else values
+def _prepared_sequence(model: TextModel, source: Any) -> Any:
+  """A copy of a `keras.utils.Sequence` whose batches are the model's `prepared_batch` of its own."""
+
+  class Prepared(type(source)):  # type: ignore[misc]
+    def __getitem__(self, index: int) -> Any:
+      return model.prepared_batch(super().__getitem__(index))
+
+  prepared = copy.copy(source)
+  prepared.__class__ = Prepared
+  return prepared
 
 
 def _stacked(name: str, parts: list[np.ndarray]) -> np.ndarray:

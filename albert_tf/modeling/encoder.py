@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, whole_number
 from albert_tf.modeling.dot_product_attention import attention_bias
 from albert_tf.modeling.layers import ConfigModel, Dense, resolve_seed, split_seed
 from albert_tf.modeling.rematerialization import Step, rematerialize
@@ -92,6 +92,7 @@ class Encoder(ConfigModel):
   Reference: ALBERT section 3.1; the original's `AlbertModel`.
   """
 
+  output_shape: tuple[int | None, ...] = ()  # For `summary`, as in `Dense`.
   # In a pretraining checkpoint; a model around the encoder gives it one of its own.
   checkpoint_prefix = "bert"
 
@@ -114,7 +115,8 @@ class Encoder(ConfigModel):
       )
     self.remat = remat
     self.layer_loop = layer_loop
-    self.lora_rank = lora_rank
+    self.output_shape = (None, None, config.hidden_size)  # Of `sequence_output`.
+    self.lora_rank = whole_number(lora_rank, "lora_rank", minimum=0, maximum=config.hidden_size)
     # A saved model may be loaded on another kind of device, which then chooses anew.
     self._requested_accelerated = accelerated
     if accelerated is None:
@@ -133,9 +135,10 @@ class Encoder(ConfigModel):
       )
     self._make_blocks({**policy, "accelerated": accelerated, "lora_rank": lora_rank})
     self.pooler = Dense(width, width, activation="tanh", name="pooler", **dense)
+    self.pooler.output_shape = (None, width)
     if lora_rank:
       self._freeze_all_but_lora()
-    self.build()
+    self.build(None)  # With an argument, else Keras 3 shows no shape of it in `summary`.
 
   def _make_blocks(self, options: Mapping[str, Any]) -> None:
     """Makes each sublayer once, and the list of blocks that use them."""

@@ -151,6 +151,8 @@ class Dense(keras.layers.Layer):
   Reference: `dense_layer_2d` and `dense_layer_3d` of the original code.
   """
 
+  output_shape: tuple[int | None, ...] = ()  # For `summary`; Keras has a property, of functional models.
+
   def __init__(
     self,
     inputs: int,
@@ -166,6 +168,7 @@ class Dense(keras.layers.Layer):
     super().__init__(**kwargs)
     self.inputs = inputs
     self.units = units
+    self.output_shape = (None, None, units)
     self.join_rows = join_rows
     self.lora_rank = lora_rank
     self.use_bias = use_bias
@@ -242,9 +245,12 @@ class ConfigLayer(_Composite, keras.layers.Layer):
     accelerated, lora_rank: see `Encoder`.
   """
 
+  output_shape: tuple[int | None, ...] = ()  # For `summary`, as in `Dense`.
+
   def __init__(self, config: AlbertConfig, *, accelerated: bool = False, lora_rank: int = 0, **kwargs: Any):
     super().__init__(**kwargs)
     self.config = config
+    self.output_shape = (None, None, config.hidden_size)
     self.accelerated = accelerated
     self.lora_rank = lora_rank
 

@@ -51,6 +51,7 @@ class MaskedLmHead(ConfigLayer):
 
   def __init__(self, config: AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs)
+    self.output_shape = (None, None, config.vocab_size)
     self.transform = self._dense(
       config.hidden_size, config.embedding_size, "transform", activation=config.hidden_act
     )
@@ -90,6 +91,7 @@ class RowsHead(ConfigLayer):
   def __init__(self, config: AlbertConfig, *, rows: int, **kwargs: Any):
     super().__init__(config, **kwargs)
     self.rows = rows
+    self.output_shape = (None, rows)
 
   def build(self, input_shape: Any = None) -> None:
     initializer = keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)

@@ -22,6 +22,7 @@ class AlbertEmbeddings(ConfigLayer):
 
   def __init__(self, config: AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs, autocast=False)  # Ids would lose digits in bfloat16.
+    self.output_shape = (None, None, config.embedding_size)
     self.layer_norm = self._layer_norm(config.embedding_size)
 
   def build(self, input_shape: Any = None) -> None:

@@ -45,6 +45,21 @@ def test_vectors_equal_numpy(pooling, normalize, run):
   assert model.encode([]).shape == (0, 12)
   with pytest.raises(UserError, match="with None among them"):
     model.encode(["a", None])
+  np.testing.assert_allclose(model.encode(text for text in TEXTS), want, atol=1e-5)
+  np.testing.assert_allclose(model.encode(tf.constant(TEXTS)), want, atol=1e-5)
+  with pytest.raises(UserError, match="one string"):  # Not a vector for each character.
+    model.encode("one text")
+
+
+def test_pairs_without_numbers_or_as_a_list_are_refused(run):
+  model = AlbertSentenceEncoder.from_pretrained(run)
+  model.compile("sgd", loss=InBatchNegatives())
+  with pytest.raises(UserError, match=r"np\.arange\(n\)"):
+    model.fit((TEXTS, TEXTS[::-1]))
+  with pytest.raises(UserError, match="tuple of two"):
+    model.fit([TEXTS, TEXTS[::-1]], np.arange(4))
+  with pytest.raises(UserError, match="finite"):
+    model.fit((TEXTS, TEXTS[::-1]), [0, 1, 2, float("nan")])
 
 
 def numpy_loss(vectors, numbers, temperature):

@@ -331,25 +331,55 @@ def test_what_is_refused(run):
   tokenizer = model.preprocessor.tokenizer
   choices = AlbertPreprocessor(tokenizer, kind="choices")
   for call, message in [
-    (lambda: model(ids), "takes a mapping with input_ids"),
+    (lambda: model(ids), "a mapping with input_ids"),
     (lambda: model({"input_ids": tf.constant([["a"]])}), r"takes text and text_pair.*Received: input_ids"),
     (lambda: model.preprocessor(ids), "takes strings. Received: text of int32"),
     (lambda: model.predict("one"), "Put it in a list"),
     (lambda: model.predict(["a", None]), "text with None among them"),
+    (lambda: model.predict([None, "a"]), "text with None among them"),
+    (lambda: model.predict([1, 2]), "text with 1 among them"),
+    (lambda: model.predict([]), "at least one text"),
+    (lambda: model.predict(["a\ud800"]), "surrogate"),
+    (lambda: model.predict(np.array("abc")), "the shape"),
+    (lambda: model.predict(text for text in TEXTS), "Put it in a list"),
+    (lambda: model.fit(TEXTS), "needs y"),
     (
       lambda: choices.named({"context": TEXTS[:2], "question": TEXTS[:2], "choices": [["a"], ["b", "c"]]}),
       "choices need the same length",
     ),
     (lambda: AlbertPreprocessor(tokenizer, kind="words")(TEXTS), "row of words must be a list of strings"),
     (lambda: AlbertPreprocessor(tokenizer, kind="question", max_length=67), r"max_query_length \+ 3"),
-    (lambda: model.fit(TEXTS, [0, 2, 1]), "from 0 to 1. Received: 2 in row 1"),
-    (lambda: model.fit(TEXTS, np.array([0, float("nan"), 1])), "from 0 to 1. Received: nan in row 1"),
-    (lambda: model.fit(TEXTS, [0, 1, 1], class_weight={0: 1.0, 2: 0.0}), "from 0 to 1. Received: 2"),
-    (lambda: model.fit(TEXTS, ["0", "1", "good"]), "label_names, 0, 1. Received: 'good'"),
-    (lambda: model.fit(tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1]))), "Batch the data set first"),
+    (lambda: model.fit(TEXTS, [0, 2, 1]), "from 0 to 1, .* Received: 2 in row 1"),
+    (lambda: model.fit(TEXTS, np.array([0, float("nan"), 1])), "from 0 to 1, .* Received: nan in row 1"),
+    (lambda: model.fit(TEXTS, [0, 1, 1], class_weight={0: 1.0, 2: 0.0}), "from 0 to 1, .* Received: 2"),
+    (lambda: model.fit(TEXTS, ["0", "1", "good"]), "label_names: 0, 1. Received: good in row 2"),
+    (lambda: model.fit(TEXTS, [[1, 0], [0, 1], [0, 1]]), r"one class of each text, \[n\]"),
+    (lambda: model.fit(tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1]))), "Batch a data set first"),
     (lambda: model.export(str(run)), "holds something"),
     (lambda: AlbertClassifier(model.config, head_options={"num_labels": 2})(TEXTS), "once it has a preproc"),
     (lambda: AlbertClassifier.from_pretrained(str(run)), "neither num_labels nor label_names"),
+    (lambda: AlbertClassifier.from_pretrained(str(run), num_labels=2, max_len=9), "nearest: max_length"),
+    (
+      lambda: AlbertClassifier.from_pretrained(str(run), num_labels=2, head_dropout=0.1),
+      "classifier_dropout",
+    ),
+    (lambda: AlbertEncoder.from_pretrained(str(run), max_len=9), "nearest: max_length"),
+    *(
+      (
+        lambda options=options: AlbertClassifier.from_pretrained(str(run), **{"num_labels": 2, **options}),
+        name,
+      )
+      for name, options in [
+        ("num_labels", {"num_labels": 2.5}),
+        ("num_labels", {"num_labels": -1}),
+        ("lora_rank", {"lora_rank": -1}),
+        ("max_length", {"max_length": "32"}),
+        ("max_length", {"max_length": 0}),
+        ("label_names", {"num_labels": None, "label_names": "ab"}),
+        ("label", {"num_labels": None, "label_names": ["same", "same"]}),
+        ("label", {"num_labels": None, "label_names": ["", "b"]}),
+      ]
+    ),
     (lambda: AlbertClassifier.from_pretrained("albert-base-v2", num_labels=2), "albert-base-v2.*downloaded"),
   ]:
     with pytest.raises(UserError, match=message):
@@ -443,7 +473,7 @@ def test_labels_of_a_multi_label_model_are_checked(run):
   model = AlbertClassifier.from_pretrained(str(run), label_names=["sky", "bird"], problem="multi_label")
   model.compile(AdamW(0.0), loss=keras.losses.BinaryCrossentropy(from_logits=True))
   for labels, message in [
-    ([["sky"], ["tree"], []], r"list of names of sky, bird. Received: \['tree'\]"),
+    ([["sky"], ["tree"], []], r"list of names of sky, bird. Received: \[\['sky'\], \['tree'\]"),
     ([0, 1, 1], r"0/1, \[n, 2\]"),
     (np.array([[0, 1], [1, 0.5], [0, 0]]), r"0/1, \[n, 2\]"),
   ]:
@@ -459,6 +489,93 @@ def test_labels_of_a_multi_label_model_are_checked(run):
     AlbertTagger.from_pretrained(str(run), label_names=["sky"], problem="multi_label")
   task = AlbertClassifier(model.config, head_options={"num_labels": 3}, problem="multi_label").task
   assert (task.kind, task.label_names) == ("multi_label", ("0", "1", "2"))
+
+
+class Frame:
+  """What a data frame of pandas has."""
+
+  def __init__(self, **columns):
+    self.columns = list(columns)
+    self._lists = columns
+
+  def __getitem__(self, name):
+    return self._lists[name]
+
+
+class Batches(keras.utils.Sequence):
+  """The texts, and labels, as two batches."""
+
+  def __init__(self, labels):
+    super().__init__()
+    self._labels = labels
+
+  def __len__(self):
+    return 2
+
+  def __getitem__(self, index):
+    rows = slice(2 * index, 2 * index + 2)
+    return TEXTS[rows], np.array(self._labels[rows])
+
+
+def test_texts_in_every_form_that_keras_takes(run):
+  model = AlbertClassifier.from_pretrained(str(run), label_names=["bad", "good"])
+  model.compile(AdamW(0.0), loss=LOSS)
+  want = model.predict(TEXTS, verbose=0)
+  generator = ((TEXTS[rows],) for rows in (slice(2), slice(2, 3)))
+  np.testing.assert_allclose(model.predict(generator, steps=2, verbose=0), want, atol=1e-5)
+  for x in (Batches([0, 1, 1]), Frame(review=TEXTS)):
+    np.testing.assert_allclose(model.predict(x, verbose=0), want, atol=1e-5)
+  pair = Frame(text=TEXTS, text_pair=TEXTS[::-1])
+  np.testing.assert_allclose(
+    model.predict(pair, verbose=0), model.predict((TEXTS, TEXTS[::-1]), verbose=0), atol=1e-5
+  )
+  loss = model.evaluate(TEXTS, [0, 1, 1], verbose=0)
+  assert model.evaluate(Batches([0, 1, 1]), verbose=0) == pytest.approx(loss, rel=1e-5)
+  history = model.fit(Batches(["bad", "good", "good"]), validation_data=Batches([0, 1, 1]), verbose=0).history
+  assert history["val_loss"][0] == pytest.approx(loss, rel=1e-5)
+  with pytest.raises(UserError, match="Received: 7 in row 1"):
+    model.fit(Batches([0, 7, 1]), verbose=0)
+  with pytest.raises(UserError, match="Received: a, b"):  # Columns of which none says what it is.
+    model.predict(Frame(a=TEXTS, b=TEXTS))
+
+
+def test_single_batches_of_texts(run, monkeypatch):
+  model = AlbertClassifier.from_pretrained(str(run), label_names=["bad", "good"])
+  model.compile(AdamW(0.0), loss=LOSS)
+  loss = model.evaluate(TEXTS, [0, 1, 1], verbose=0)
+  assert model.test_on_batch(TEXTS, ["bad", "good", "good"]) == pytest.approx(loss, rel=1e-5)
+  assert model.train_on_batch(TEXTS, [0, 1, 1], sample_weight=[0, 0, 0]) == 0
+  assert model.train_on_batch(TEXTS, [0, 1, 1], class_weight={"bad": 0, "good": 0}) == 0
+  np.testing.assert_allclose(model.predict_on_batch(TEXTS), model.predict(TEXTS, verbose=0), atol=1e-5)
+  with pytest.raises(UserError, match="Received: 2 in row 2"):
+    model.train_on_batch(TEXTS, [0, 1, 2])
+  if KERAS_3:
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", type(model.distribute_strategy))
+    for call in (model.train_on_batch, model.test_on_batch):
+      with pytest.raises(UserError, match="Call fit, evaluate"):
+        call(TEXTS, [0, 1, 1])
+
+
+def test_layers_behind_the_encoder_skip_padding(run):
+  """A text's mean is the same alone and beside a longer text, in a functional model and without."""
+  encoder = AlbertEncoder.from_pretrained(str(run))
+  pool = keras.layers.GlobalAveragePooling1D()
+  text = keras.Input([], dtype="string")
+  functional = keras.Model(text, pool(encoder(text)["sequence_output"]))
+  for mean in (functional, lambda texts: pool(encoder(texts)["sequence_output"])):
+    beside, alone = mean(tf.constant(TEXTS))[2:], mean(tf.constant(TEXTS[2:]))
+    np.testing.assert_allclose(beside, alone, atol=1e-5)
+
+
+def test_summary_shows_shapes(run):
+  tagger = AlbertTagger.from_pretrained(str(run), num_labels=5)
+  lines = []
+  tagger.summary(print_fn=lambda line, **_: lines.append(line))
+  text = "\n".join(lines)
+  assert "(None, None, 12)" in text
+  assert "(None, None, 5)" in text
+  assert "?" not in text
+  assert "multiple" not in text
 
 
 def test_an_empty_word_keeps_its_place(run):

@@ -1,0 +1,114 @@
+"""Labels, weights and texts of any form: what Keras gets is finite and in range, or one sentence says what is wrong."""
+
+import contextlib
+import functools
+import math
+from typing import Any
+
+from fuzz.fuzzing import fuzz
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+from support import tiny_run
+from support.tiny_records import tiny_config
+import tensorflow as tf
+
+from albert_tf import AlbertClassifier, AlbertPreprocessor, AlbertQuestionAnswering, AlbertTagger
+from albert_tf.compat import keras
+from albert_tf.errors import UserError
+from albert_tf.keras_api import labels
+
+NAMES = ["bad", "good", "1"]
+IDS = {"input_ids": np.ones([3, 5], np.int32)}
+VALUES = st.sampled_from([
+  0, 1, 2, 3, -1, True, 0.0, 0.5, 1.0, math.nan, math.inf, 1e39, -1e308, 2**31, 2**63, -(2**63), 10**400, 1j, None,
+  "", "bad", "good", "1", "x", "\ud800", b"bad", b"\xff", np.int64(1), np.float32(2), np.str_("bad"), object,
+  (), [], {}, {"bad": 1}, np.array(1), np.datetime64("2020-01-01"),
+])  # fmt: skip
+ROWS = st.lists(VALUES, max_size=3) | st.lists(st.lists(VALUES, max_size=3), max_size=3) | VALUES
+
+
+@st.composite
+def forms(draw: st.DrawFn) -> Any:
+  """A value, a list, rows, an array of some type, or a tensor."""
+  value = draw(ROWS)
+  as_type = functools.partial(functools.partial, np.array)
+  makers = [
+    tuple,
+    iter,
+    np.array,
+    as_type(dtype=object),
+    as_type(dtype=float),
+    tf.constant,
+    tf.ragged.constant,
+  ]
+  make = draw(st.sampled_from(makers))
+  with contextlib.suppress(Exception):
+    return make(value)
+  return value
+
+
+@functools.cache
+def model_of(kind: str) -> Any:
+  config = tiny_config(vocab_size=99)
+  if kind == "answers":
+    return AlbertQuestionAnswering(config)
+  if kind == "tags":
+    model = AlbertTagger(config, task=AlbertTagger.make_task(label_names=NAMES))
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1))
+    return model
+  if kind == "regression":
+    return AlbertClassifier(config, head_options={"num_labels": 1})
+  return AlbertClassifier(config, task=AlbertClassifier.make_task(label_names=NAMES, problem=kind))
+
+
+@functools.cache
+def preprocessor_of(kind: str) -> AlbertPreprocessor:
+  return AlbertPreprocessor(tiny_run.tokenizer(), kind=kind, max_length=80)
+
+
+RANGES = {"classification": (-1e39, 1e39), "multi_label": (0, 1), "regression": (-3.41e38, 3.41e38),
+          "tags": (-1, 2), "answers": (0, 4)}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RANGES)
+@fuzz(value=forms())
+def test_labels(name: str, value: Any) -> None:
+  model = model_of(name)
+  if name == "answers":
+    value = {"start_log_probs": value}
+  with contextlib.suppress(UserError):
+    checked = model.checked_labels(value, IDS)
+    for array in tf.nest.flatten(checked):
+      lowest, highest = RANGES[name]
+      assert array.dtype.kind in "iuf"
+      assert np.all((array.astype(float) >= lowest) & (array.astype(float) <= highest))
+      if name == "classification" and array.ndim == 1:
+        assert set(array.tolist()) <= {0, 1, 2}
+
+
+@fuzz(value=forms())
+def test_weights(value: Any) -> None:
+  for check in (
+    lambda: labels.finite(value, "sample_weight"),
+    lambda: np.array(list(labels.class_weights(value, NAMES).values())),
+    lambda: np.array(list(labels.class_weights({"bad": value}, NAMES).values())),
+  ):
+    with contextlib.suppress(UserError):
+      for array in tf.nest.flatten(check()):
+        assert np.all(np.abs(np.asarray(array, float)) <= 3.41e38)
+
+
+@pytest.mark.parametrize("name", ["text", "sentences", "words", "choices", "question"])
+@fuzz(value=forms(), other=forms())
+def test_texts(name: str, value: Any, other: Any) -> None:
+  layer = preprocessor_of(name)
+  for inputs in (
+    value,
+    (value, other),
+    {"text": value},
+    {"context": value, "question": other, "choices": value},
+  ):
+    with contextlib.suppress(UserError):
+      for column in layer.named(inputs).values():
+        assert tf.convert_to_tensor(column).dtype == tf.string
