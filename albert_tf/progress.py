@@ -1,6 +1,6 @@
-"""What a person sees of long work: bars of progress, and no messages of native libraries. A leaf."""
+"""What a person sees: bars of progress, tables, and no messages of native libraries. A leaf."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 import contextlib
 import os
 import subprocess
@@ -8,56 +8,87 @@ import sys
 from typing import Any, TextIO, TypeVar
 
 _Item = TypeVar("_Item")
-# Prints its input unless that ends with a zero byte. It outlives a process that a native library aborts.
-_SHOW_UNLESS_DONE = (
-  "import sys; kept = sys.stdin.buffer.read(); kept.endswith(b'\\0') or sys.stderr.buffer.write(kept)"
-)
 
 
 def bar(
-  total: int, *, desc: str, unit: str, items: Iterable[Any] | None = None, stream: TextIO | None = None
+  total: int,
+  *,
+  desc: str,
+  unit: str,
+  items: Iterable[Any] | None = None,
+  stream: TextIO | None = None,
 ) -> Any:
-  """A `tqdm` bar on standard error, or on `stream`, around the `items`; `unit` is "B" or a plural, such as "files"."""
+  """A `tqdm` bar on standard error, or on `stream`, around the `items`.
+
+  In a log file each report is a line of its own, and there are few.
+
+  Args:
+    total: the number of units in all.
+    desc: words before the bar.
+    unit: "B" for bytes, or a plural, such as "files".
+    items: what the bar is iterated over; None: its user calls `update`.
+    stream: where it is written.
+  """
   import tqdm  # Not before there is work.
 
   stream = stream or sys.stderr
-  terminal = stream.isatty()
-  line = "{desc}: {n_fmt}/{total_fmt}{unit} ({percentage:.0f}%), {remaining} left\n"
-  return tqdm.tqdm(
-    items,
-    total=total,
-    desc=desc,
-    unit=unit if unit == "B" else f" {unit}",
-    unit_scale=unit == "B",
-    file=stream,
-    delay=1 if terminal else 30,  # Short works need no bar.
-    mininterval=0.1 if terminal else 30,
-    bar_format=None if terminal else line,
-    dynamic_ncols=terminal,
-    leave=False,
-  )
+  options: dict[str, Any] = {"unit": f" {unit}"}
+  if unit == "B":
+    options = {"unit": unit, "unit_scale": True}
+  if stream.isatty():
+    # Short works need no bar.
+    options |= {"delay": 1, "mininterval": 0.1, "dynamic_ncols": True}
+  else:
+    line = "{desc}: {n_fmt}/{total_fmt}{unit} ({percentage:.0f}%), {remaining} left\n"
+    options |= {"delay": 30, "mininterval": 30, "bar_format": line}
+  return tqdm.tqdm(items, total=total, desc=desc, file=stream, leave=False, **options)
 
 
-def track(items: Iterable[_Item], total: int, *, desc: str, unit: str, shown: bool = True) -> Iterable[_Item]:
+def track(
+  items: Iterable[_Item], total: int, *, desc: str, unit: str, shown: bool = True
+) -> Iterable[_Item]:
   """The items, with a `bar` unless it is not `shown`."""
-  return bar(total, desc=desc, unit=unit, items=items) if shown else items
+  if not shown:
+    return items
+  return bar(total, desc=desc, unit=unit, items=items)
+
+
+def markdown_table(*lines: Sequence[object]) -> str:
+  """A Markdown table; the first line is its header. Integers get commas: 11,683,584."""
+  rows = []
+  for line in lines:
+    rows.append([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in line])
+  rows.insert(1, ["---"] * len(lines[0]))
+  return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+# Prints its input unless that ends with a zero byte.
+_SHOW_UNLESS_DONE = """
+import sys
+output = sys.stdin.buffer.read()
+if not output.endswith(b"\\0"):
+  sys.stderr.buffer.write(output)
+"""
 
 
 @contextlib.contextmanager
 def native_stderr_kept_back() -> Iterator[None]:
   """Holds output to file descriptor 2, and shows it only if the body fails or ends the process."""
+  # Native libraries write to the descriptor, past `sys.stderr`. Another process receives it, since
+  # it outlives this one if a library aborts.
   sys.stderr.flush()
   terminal = os.dup(2)
-  shower = subprocess.Popen([sys.executable, "-ISc", _SHOW_UNLESS_DONE], stdin=subprocess.PIPE)
-  assert shower.stdin is not None
-  os.dup2(shower.stdin.fileno(), 2)
-  shower.stdin.close()
+  receiver = subprocess.Popen([sys.executable, "-ISc", _SHOW_UNLESS_DONE], stdin=subprocess.PIPE)
+  assert receiver.stdin is not None
+  os.dup2(receiver.stdin.fileno(), 2)
+  receiver.stdin.close()
   try:
     yield
     sys.stderr.flush()
-    os.write(2, b"\0")
+    os.write(2, b"\0")  # All is well: what was written is dropped.
   finally:
     sys.stderr.flush()
-    os.dup2(terminal, 2)  # The end of what the other process reads.
+    # This closes the last writing end of the pipe, so that the receiver's input ends.
+    os.dup2(terminal, 2)
     os.close(terminal)
-    shower.wait()
+    receiver.wait()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from albert_tf.cli import commands
 from albert_tf.configs import HEADS, AlbertConfig, ModelChoice, count_parameters, named_sizes
+from albert_tf.progress import markdown_table
 
 commands.define_flags(ModelChoice)
 
@@ -22,7 +23,7 @@ def table(configs: Mapping[str, AlbertConfig]) -> str:
     block = sum(one for part, (_, one) in count_parameters(config).items() if part.endswith("LayerNorm"))
     rows.append((name, *shape, block, config.param_count(), config.param_count(heads=HEADS)))
   header = ("size", "layers", "H", "E", "shared", "one block", "encoder + pooler", "with both heads")
-  return commands.markdown_table(header, *rows)
+  return markdown_table(header, *rows)
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from albert_tf import files
 from albert_tf.cli import commands
 from albert_tf.cli.startup import load_tensorflow
 from albert_tf.errors import UserError
+from albert_tf.progress import markdown_table
 from albert_tf.runs.settings import MOST_EXAMPLES, DistributionConfig, OtherDepth
 from albert_tf.settings import setting
 
@@ -69,7 +70,7 @@ def _table(results: Mapping[str, Mapping[str, Any]]) -> str:
     sentence = f"{accuracy} {of_set[accuracy]:.1%}" if accuracy else "none"
     masked = f"{of_set['masked_lm_accuracy']:.1%}", f"{of_set['masked_lm_loss']:.3f}"
     lines.append((name, of_set["num_examples"], *masked, sentence))
-  return commands.markdown_table(*lines)
+  return markdown_table(*lines)
 
 
 def main() -> None:

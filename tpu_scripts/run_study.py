@@ -21,16 +21,16 @@ from albert_tf.cli import commands
 from albert_tf.errors import StoppedError, UserError
 from albert_tf.runs.settings import DistributionConfig
 from albert_tf.settings import differences, fields_of
-from albert_tf.studies.plan import Plan
+from albert_tf.studies.plan import StudyPlan
 from albert_tf.studies.report import write_report
 
-commands.define_flags(Plan)
+commands.define_flags(StudyPlan)
 commands.define_flags(DistributionConfig)
 
 
-def _plan() -> Plan:
+def _plan() -> StudyPlan:
   """The plan of the flags, with the study's recipes and absolute paths."""
-  plan = commands.from_flags(Plan)
+  plan = commands.from_flags(StudyPlan)
   if plan.scale == "paper" and not plan.input:
     raise UserError(
       "The paper's scale needs a text of gigabytes (BookCorpus and Wikipedia). Received: no --input."
@@ -52,7 +52,7 @@ def _plan() -> Plan:
   return dataclasses.replace(plan, **changes)
 
 
-def _check_directory(plan: Plan) -> None:
+def _check_directory(plan: StudyPlan) -> None:
   """Refuses a directory of anything but this study; writes the study's identity."""
   path, identity = plan.path("study.json"), plan.identity()
   before = files.read_json(path) if files.exists(path) else {} if files.listdir(plan.output_dir) else identity

@@ -164,9 +164,3 @@ def _find(name: str, folder: str) -> str | None:
   places = (folder, "", *map(str, _RECIPE_FOLDERS)) if name else ()
   found = [os.path.join(place, os.path.expanduser(name)) for place in places]
   return next(filter(os.path.isfile, found), None)
-
-
-def markdown_table(*lines: Sequence[object]) -> str:
-  """A Markdown table; the first line is its header."""
-  header, *rows = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in line] for line in lines]
-  return "\n".join("| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows))

@@ -53,9 +53,14 @@ def draw_curves(
   all_axes = figure.subplots(num_rows, _COLUMNS).flat
   for axes, title in zip(all_axes, panels, strict=True):
     _draw_panel(axes, title, records)
+  save_png(figure, path)
+
+
+def save_png(figure: Any, path: str) -> None:
+  """Writes a figure of matplotlib atomically, also into a bucket."""
   image = io.BytesIO()
   figure.savefig(image, format="png")
-  with files.atomic_writer(path, "wb") as stream:
+  with files.atomic_writer(path) as stream:
     stream.write(image.getvalue())
 
 

@@ -9,7 +9,7 @@ from support.goldens import SPM_MODEL
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.records.manifest import Baseline, Manifest, RecordFile
-from albert_tf.studies.plan import Plan, flag_values
+from albert_tf.studies.plan import StudyPlan, flag_values
 from albert_tf.studies.report import write_report
 
 CONFIG = AlbertConfig.from_name("tiny", vocab_size=8000)
@@ -23,7 +23,7 @@ def make_plan(tmp_path, study="sentence_loss", **changes):
     "train_flags": "--size=tiny --num_train_steps=100 --train_batch_size=8",
     "data_flags": "--max_seq_length=32 --max_predictions_per_seq=5",
   }
-  return Plan(study=study, **{**values, **changes})
+  return StudyPlan(study=study, **{**values, **changes})
 
 
 class Commands:
