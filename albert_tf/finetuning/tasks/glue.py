@@ -34,7 +34,6 @@ _DIAGNOSTIC_FILE = "diagnostic/diagnostic.tsv"  # Another name under which AX.ts
 class GlueTask:
   """One task of GLUE."""
 
-  name: str
   folder: str  # As GLUE names it, also of its submission file.
   texts: tuple[str, ...] = ("sentence1", "sentence2")  # Their columns.
   label: str = "label"  # Its column.
@@ -44,44 +43,37 @@ class GlueTask:
   files: Mapping[str, str] = dataclasses.field(default_factory=lambda: _FILES)
   submission: Mapping[str, str] = dataclasses.field(default_factory=dict)  # Split → its file.
 
+  @property
+  def name(self) -> str:
+    """Its name in flags and results, such as "sst-2"."""
+    return self.folder.lower()
+
 
 _NLI_LABELS = ("entailment", "not_entailment")
-_COLA = GlueTask(
-  "cola",
-  "CoLA",
-  texts=("sentence",),
-  metrics=("matthews_correlation", "accuracy"),
-  columns=("source", "label", "mark", "sentence"),
+_ALL_TASKS = (
+  GlueTask(
+    "CoLA",
+    texts=("sentence",),
+    metrics=("matthews_correlation", "accuracy"),
+    columns=("source", "label", "mark", "sentence"),
+  ),
+  GlueTask("SST-2", texts=("sentence",)),
+  GlueTask("MRPC", texts=("#1 String", "#2 String"), label="Quality", metrics=("accuracy", "f1")),
+  GlueTask("STS-B", label="score", label_names=(), metrics=("pearson", "spearman")),
+  GlueTask(
+    "QQP", texts=("question1", "question2"), label="is_duplicate", metrics=("accuracy", "f1")
+  ),
+  GlueTask(
+    "MNLI",
+    label="gold_label",
+    label_names=("contradiction", "entailment", "neutral"),
+    files=_MNLI_FILES,
+    submission={"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_ax": "AX"},
+  ),
+  GlueTask("QNLI", texts=("question", "sentence"), label_names=_NLI_LABELS),
+  GlueTask("RTE", label_names=_NLI_LABELS),
+  GlueTask("WNLI"),
 )
-_SST_2 = GlueTask("sst-2", "SST-2", texts=("sentence",))
-_MRPC = GlueTask(
-  "mrpc",
-  "MRPC",
-  texts=("#1 String", "#2 String"),
-  label="Quality",
-  metrics=("accuracy", "f1"),
-)
-_STS_B = GlueTask("sts-b", "STS-B", label="score", label_names=(), metrics=("pearson", "spearman"))
-_QQP = GlueTask(
-  "qqp",
-  "QQP",
-  texts=("question1", "question2"),
-  label="is_duplicate",
-  metrics=("accuracy", "f1"),
-)
-_MNLI = GlueTask(
-  "mnli",
-  "MNLI",
-  label="gold_label",
-  label_names=("contradiction", "entailment", "neutral"),
-  files=_MNLI_FILES,
-  submission={"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_ax": "AX"},
-)
-_QNLI = GlueTask("qnli", "QNLI", texts=("question", "sentence"), label_names=_NLI_LABELS)
-_RTE = GlueTask("rte", "RTE", label_names=_NLI_LABELS)
-_WNLI = GlueTask("wnli", "WNLI")
-
-_ALL_TASKS = (_COLA, _SST_2, _MRPC, _STS_B, _QQP, _MNLI, _QNLI, _RTE, _WNLI)
 TASKS: Mapping[str, GlueTask] = {task.name: task for task in _ALL_TASKS}
 
 

@@ -104,10 +104,11 @@ def tokenized(
   Args:
     tokenizer: tokenizer of the weights.
     kind, sizes: see `AlbertPreprocessor`.
-    columns: the preprocessor's inputs by name, with a value for each example.
+    columns: the preprocessor's inputs by name, with a value for each example; columns of None are
+      left out.
   """
-  num_examples = max(map(len, columns.values()))
-  blocks = in_blocks(num_examples, desc="Tokenizing")
+  columns = {name: column for name, column in columns.items() if set(column) != {None}}
+  blocks = in_blocks(max(map(len, columns.values())), desc="Tokenizing")
   # The tables too: a slice's first host could not give them to us.
   with tf.device(coordinator_cpu()):
     pack = AlbertPreprocessor(tokenizer, kind=kind, **sizes).pack

@@ -47,8 +47,6 @@ class LabelledTask(FineTuningTask):
     self.names = tuple(names)
     self._class_numbers = {name: number for number, name in enumerate(names)}
 
-  # ------------------------------------------------------------------ data
-
   @abc.abstractmethod
   def rows(self, examples: Sequence[Any]) -> PackedRows:
     """The model's input features of the examples."""
@@ -97,30 +95,6 @@ class LabelledTask(FineTuningTask):
       return np.int32(self._class_numbers[label])
     return np.float32(finite_number(label))
 
-  # ------------------------------------------------------------------ predictions
-
-  @abc.abstractmethod
-  def predictions(self, outputs: Outputs) -> np.ndarray:
-    """Predicted class numbers or values, `[n]`."""
-
-  def label_text(self, prediction: Any) -> str:
-    """The text of a prediction."""
-    if self.names:
-      return self.names[int(prediction)]
-    return f"{float(prediction):.4f}"
-
-  def prediction_table(self, outputs: Outputs, split: str) -> list[list[str]]:
-    """A header, and a row for each example: id, prediction, and label if known."""
-    table = [["id", "prediction", "label"]]
-    for example, prediction in zip(self.splits[split], self.predictions(outputs), strict=True):
-      table.append([example.id, self.label_text(prediction), label_cell(example.label)])
-    return table
-
-  def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
-    """Writes `prediction_table` as `predictions_<split>.tsv`."""
-    path = os.path.join(directory, f"predictions_{split}.tsv")
-    write_tsv(path, self.prediction_table(outputs, split))
-
 
 class ScoresTask(LabelledTask):
   """A task with a model that outputs logits `[n, C]` or values `[n, 1]`."""
@@ -137,6 +111,7 @@ class ScoresTask(LabelledTask):
     return keras.losses.MeanSquaredError()
 
   def predictions(self, outputs: Outputs) -> np.ndarray:
+    """Predicted class numbers or values, `[n]`."""
     logits = np.asarray(outputs[UNNAMED_OUTPUT])
     if self.names:
       return logits.argmax(axis=-1)
@@ -159,29 +134,33 @@ class ScoresTask(LabelledTask):
     values = self.metrics(labels, predictions, self.split(split))
     return values | {"loss": float(losses.mean())}
 
-  def prediction_table(self, outputs: Outputs, split: str) -> list[list[str]]:
-    """Also the probability of each class."""
-    table = super().prediction_table(outputs, split)
-    if not self.names:
-      return table
-    header, *rows = table
-    header += [f"probability_{name}" for name in self.names]
-    scores = np.asarray(outputs[UNNAMED_OUTPUT], np.float32).astype(np.float64)
-    for row, probabilities in zip(rows, self.probabilities(scores), strict=True):
-      row += [f"{probability:.6f}" for probability in probabilities]
-    return table
-
-  # ------------------------------------------------------------------ ensembles
+  def label_text(self, prediction: Any) -> str:
+    """The text of a prediction."""
+    if self.names:
+      return self.names[int(prediction)]
+    return f"{float(prediction):.4f}"
 
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
-    """Also writes `scores_<split>.npz` for `ensemble`: `scores` float32 `[n, C]`, and `examples`.
+    """Writes `predictions_<split>.tsv`: id, prediction, label if known, probability of each class.
 
-    `examples` is a fingerprint of the examples that the scores are for.
+    It also writes `scores_<split>.npz`, for `ensemble`: `scores` float32 `[n, C]`, and `examples`,
+    a fingerprint of the examples that they are for.
     """
-    super().write_predictions(outputs, split, directory)
+    examples = self.splits[split]
+    header = ["id", "prediction", "label"] + [f"probability_{name}" for name in self.names]
+    rows = [header]
+    for example, prediction in zip(examples, self.predictions(outputs), strict=True):
+      rows.append([example.id, self.label_text(prediction), label_cell(example.label)])
     scores = np.asarray(outputs[UNNAMED_OUTPUT], np.float32)
+    if self.names:
+      probabilities = self.probabilities(scores.astype(np.float64))
+      for row, values in zip(rows[1:], probabilities, strict=True):
+        row += [f"{value:.6f}" for value in values]
+    write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), rows)
     with files.atomic_writer(os.path.join(directory, f"scores_{split}.npz")) as stream:
-      np.savez(stream, scores=scores, examples=np.array(_fingerprint(self.splits[split])))
+      np.savez(stream, scores=scores, examples=np.array(_fingerprint(examples)))
+
+  # ------------------------------------------------------------------ ensembles
 
   def stored(self, directory: str, split: str) -> Outputs:
     path = os.path.join(directory, f"scores_{split}.npz")

@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 import functools
+import os
 from typing import Any
 
 import numpy as np
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
+from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs, write_tsv
 from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks, tokenized
-from albert_tf.finetuning.tasks.scores import LabelledTask
+from albert_tf.finetuning.tasks.scores import LabelledTask, label_cell
 from albert_tf.finetuning.tasks.text import METRICS
 from albert_tf.finetuning.tasks.text_tables import TextExample
 from albert_tf.keras_api.sentence_vectors import InBatchNegatives, cosine_regression
@@ -20,8 +21,8 @@ from albert_tf.tokenization import Tokenizer
 class SentenceTask(LabelledTask):
   """Sentence vectors; the loss compares cosines with scores, or a text's positive with others.
 
-  Whether a split's pairs have scores decides what it is used for: a split without scores trains and
-  is evaluated by whether a text finds its match among all of the split.
+  A split whose pairs have scores trains and is evaluated by them; one without by whether each text
+  finds its match among all texts of the batch or of the split.
 
   Args:
     spec: kind "sentence_vectors".
@@ -66,12 +67,11 @@ class SentenceTask(LabelledTask):
 
   def rows(self, examples: Sequence[TextExample]) -> PackedRows:
     """Rows `[N, S]` of each example's N texts."""
-    columns: dict[str, list[Any]] = {
+    columns = {
       "text": [example.text for example in examples],
       "positive": [example.pair for example in examples],
+      "negative": [example.negative for example in examples],
     }
-    if any(example.negative is not None for example in examples):
-      columns["negative"] = [example.negative for example in examples]
     length = self.spec.max_seq_length
     return tokenized(self._tokenizer, "sentences", columns, max_length=length)
 
@@ -99,20 +99,38 @@ class SentenceTask(LabelledTask):
       return cosine_regression
     return InBatchNegatives(**self.training_options)
 
-  def predictions(self, outputs: Outputs) -> np.ndarray:
-    """Cosines of the two texts, `[n]`."""
-    vectors = _unit_vectors(outputs)
-    return np.einsum("nh,nh->n", vectors[:, 0], vectors[:, 1])
-
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
-    """Correlations with scores and the loss; without scores those of `_rank_scores`."""
+    """Correlations of cosines with scores, and the loss.
+
+    Without scores: of the rank of a text's positive among all positives, the share of rank 1 and
+    the mean of 1 / rank. A text whose cosines with the positives are 0.9, 0.7 and 0.8 has rank 3
+    if the second is its own, and rank 2 if the third is equal to the second.
+    """
     gold = self.gold(split)
-    cosines = self.predictions(outputs)
-    if not self.is_scored(split):
-      return _rank_scores(_unit_vectors(outputs), cosines, gold)
-    values = {name: METRICS[name](gold, cosines) for name in ("spearman", "pearson")}
-    values["loss"] = float(np.mean((gold.astype(np.float64) - cosines) ** 2))
-    return values
+    vectors = _unit_vectors(outputs)
+    cosines = _cosines(vectors)
+    if self.is_scored(split):
+      values = {name: METRICS[name](gold, cosines) for name in ("spearman", "pearson")}
+      return values | {"loss": float(np.mean((gold.astype(np.float64) - cosines) ** 2))}
+
+    ranks: list[int] = []
+    # All products of n texts and n positives at once would be n² numbers.
+    for block in in_blocks(len(gold), desc="Comparing"):
+      is_nearer = vectors[block, 0] @ vectors[:, 1].T > cosines[block, np.newaxis]  # [b, n]
+      # Equal positives are not each other's rivals.
+      is_rival = gold[block, np.newaxis] != gold
+      ranks.extend(1 + (is_nearer & is_rival).sum(axis=1))
+    return {
+      "accuracy": float(np.mean(np.equal(ranks, 1))),
+      "mrr": float(np.mean(1 / np.array(ranks))),
+    }
+
+  def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
+    """Writes `predictions_<split>.tsv`: id, cosine of the two texts, and score if known."""
+    rows = [["id", "prediction", "label"]]
+    for example, cosine in zip(self.splits[split], _cosines(_unit_vectors(outputs)), strict=True):
+      rows.append([example.id, f"{cosine:.4f}", label_cell(example.label)])
+    write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), rows)
 
 
 def _unit_vectors(outputs: Outputs) -> np.ndarray:
@@ -121,24 +139,6 @@ def _unit_vectors(outputs: Outputs) -> np.ndarray:
   return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def _rank_scores(vectors: np.ndarray, cosines: np.ndarray, groups: np.ndarray) -> dict[str, float]:
-  """Of the rank of a text's positive among all positives: share of rank 1, and mean of 1 / rank.
-
-  A text whose cosines with the positives are 0.9, 0.7 and 0.8 has rank 3 if the second is its own,
-  and rank 2 if the third is equal to the second.
-
-  Args:
-    vectors: of length 1, `[n, N, H]`; the first is the text's, the second its positive's.
-    cosines: of a text and its own positive, `[n]`.
-    groups: `[n]`; equal positives have the same number, and are not each other's rivals.
-  """
-  ranks: list[int] = []
-  # All products of n texts and n positives at once would be n² numbers.
-  for block in in_blocks(len(groups), desc="Comparing"):
-    is_nearer = vectors[block, 0] @ vectors[:, 1].T > cosines[block, np.newaxis]  # [b, n]
-    is_rival = groups[block, np.newaxis] != groups
-    ranks.extend(1 + (is_nearer & is_rival).sum(axis=1))
-  return {
-    "accuracy": float(np.mean(np.equal(ranks, 1))),
-    "mrr": float(np.mean(1 / np.array(ranks))),
-  }
+def _cosines(vectors: np.ndarray) -> np.ndarray:
+  """Cosines of the first two vectors of each example, `[n]`."""
+  return np.einsum("nh,nh->n", vectors[:, 0], vectors[:, 1])

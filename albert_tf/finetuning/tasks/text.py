@@ -72,9 +72,10 @@ def text_rows(
 
   The longer text is cut at its end until both fit; an empty second text makes a single segment.
   """
-  columns: dict[str, list[Any]] = {"text": [example.text for example in examples]}
-  if any(example.pair is not None for example in examples):
-    columns["text_pair"] = [example.pair for example in examples]
+  columns = {
+    "text": [example.text for example in examples],
+    "text_pair": [example.pair for example in examples],
+  }
   return tokenized(tokenizer, "text", columns, max_length=max_length)
 
 

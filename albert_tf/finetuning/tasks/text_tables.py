@@ -42,43 +42,44 @@ def table_examples(
   needed = [*columns.texts, columns.id, columns.negative]
   if labelled:
     needed.extend(columns.labels)
-  needed = [name for name in needed if name]
-  table.check_columns(needed, "--text_columns and --label_column")
+  # A column that is not named is "".
+  table.check_columns(list(filter(None, needed)), "--text_columns and --label_column")
   has_labels = columns.label != "" and set(columns.labels) <= set(table.names)
 
   examples = []
-  incomplete = []  # Numbers of rows.
+  incomplete = []  # The names of such rows.
   for number, row in enumerate(table.rows):
+    where = table.where(number)
     label = None
     if has_labels:
-      label = _read_label(row, columns, where=table.where(number))
+      label = _read_label(row, columns, where=where)
     if labelled and numbers:
-      _check_number(label, where=table.where(number))
+      _check_number(label, where=where)
     example = _example(row, columns, number=number, label=label)
     if labelled and not example.is_complete:
-      incomplete.append(number)
-    examples.append(example)
+      incomplete.append(where)
+    else:
+      examples.append(example)
 
-  num_unlabelled = sum(example.label == () for example in examples)
-  if columns.multi_label and not labelled and not any(example.label for example in examples):
-    # The cells of a table that is to be predicted are empty: this does not mean "no labels".
-    return [example._replace(label=None) for example in examples]
+  # A row without a label would be a class of its own, and one without a text would teach nothing.
   if incomplete and not columns.skip_incomplete_rows:
     raise UserError(
       "Rows for training and evaluation need a text and a label. Received: none in "
-      f"{table.where(incomplete[0])}, and {len(incomplete) - 1:,} more such rows. Fix them, or "
-      "leave them out with --skip_incomplete_rows."
+      f"{incomplete[0]}, and {len(incomplete) - 1:,} more such rows. Fix them, or leave them out "
+      "with --skip_incomplete_rows."
     )
   if incomplete:
     logging.warning(
       "%s: %d rows without a text or a label are left out", table.source, len(incomplete)
     )
-  if num_unlabelled:
+  if not labelled and not any(example.label for example in examples):
+    # The cells of a table that is to be predicted are empty: this does not mean "no labels".
+    return [example._replace(label=None) for example in examples]
+  num_without = sum(example.label == () for example in examples)
+  if num_without:
     logging.info(
-      "%s: %d of %d rows have none of the labels", table.source, num_unlabelled, len(examples)
+      "%s: %d of %d rows have none of the labels", table.source, num_without, len(examples)
     )
-  if labelled:
-    return [example for example in examples if example.is_complete]
   return examples
 
 

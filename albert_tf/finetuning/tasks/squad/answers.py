@@ -13,6 +13,7 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.errors import UserError
+from albert_tf.finetuning.tasks.rows import in_blocks
 from albert_tf.finetuning.tasks.squad.features import SquadFeatures
 from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.tokenization.graph_offsets import Located
@@ -20,10 +21,8 @@ from albert_tf.windows import question_windows
 from albert_tf.windows.question_windows import NO_ANSWER_SCORE
 from albert_tf.windows.text_windows import Windows
 
-PREDICTIONS_FILE = "predictions.json"
 N_BEST_FILE = "nbest_predictions.json"
 NULL_ODDS_FILE = "null_odds.json"
-_QUESTIONS_AT_ONCE = 1024
 
 
 class Candidate(NamedTuple):
@@ -59,52 +58,43 @@ def decode(features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]])
     outputs: name → outputs of the model for each window: `start_logits` and `end_logits` `[S]`
       (1.1), or those of `Squad2Head` at inference.
   """
-  decoded: list[Decoded] = []
-  num_questions = len(features.data.questions)
-  for begin in range(0, num_questions, _QUESTIONS_AT_ONCE):
-    end = min(begin + _QUESTIONS_AT_ONCE, num_questions)
-    decoded += _decode_block(features, outputs, begin, end)
-  return decoded
-
-
-def _decode_block(
-  features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]], begin: int, end: int
-) -> list[Decoded]:
-  """The answers to the questions `begin` to before `end`."""
-  # Windows are in the order of the questions.
-  first, last = np.searchsorted(features.windows.row, [begin, end])
-  window_outputs = {name: column[first:last] for name, column in outputs.items()}
-  questions_of_windows = features.windows.row[first:last] - begin
-
-  with tf.device(coordinator_cpu()):
-    columns = [tf.constant(column[first:last]) for column in features.windows]
-    windows = Windows(*columns)._replace(row=tf.constant(questions_of_windows))
-    padded = {name: _padded(column) for name, column in window_outputs.items()}
-    spans = question_windows.find_spans(
-      windows,
-      padded,
-      n_best=features.settings.n_best_size,
-      max_answer_length=features.settings.max_answer_length,
-    )
-    paragraphs = [question.paragraph for question in features.data.questions[begin:end]]
-    located = Located(*[tf.gather(column, paragraphs) for column in features.located])
-    best = question_windows.best_answers(spans, located, n_best=features.settings.n_best_size)
-
-  # The least unanswerable window counts.
-  null_scores: Sequence[float | None] = [None] * (end - begin)
-  if "cls_logits" in window_outputs:
-    cls_logits = np.asarray(window_outputs["cls_logits"], np.float64)
-    first_windows = np.searchsorted(questions_of_windows, np.arange(end - begin))
-    null_scores = np.minimum.reduceat(cls_logits, first_windows).tolist()
-
   decoded = []
-  columns = [best[name].numpy().tolist() for name in ("answers", "start_scores", "end_scores")]
-  for *candidate_columns, null_score in zip(*columns, null_scores, strict=True):
-    candidates = []
-    for text, start_score, end_score in zip(*candidate_columns, strict=True):
-      if text:  # Else padding.
-        candidates.append(Candidate(text.decode(), start_score, end_score))
-    decoded.append(Decoded(candidates or [NO_CANDIDATE], null_score))
+  for block in in_blocks(len(features.data.questions), desc="Answers"):
+    questions = features.data.questions[block]
+    # Windows are in the order of the questions, which are counted from 0 in each block.
+    rows = features.windows.row - block.start
+    first, last = np.searchsorted(rows, [0, len(questions)])
+    rows = rows[first:last]
+    window_outputs = {name: column[first:last] for name, column in outputs.items()}
+
+    # The best spans.
+    with tf.device(coordinator_cpu()):
+      columns = [tf.constant(column[first:last]) for column in features.windows]
+      windows = Windows(*columns)._replace(row=tf.constant(rows))
+      paragraphs = [question.paragraph for question in questions]
+      located = Located(*[tf.gather(column, paragraphs) for column in features.located])
+      spans = question_windows.find_spans(
+        windows,
+        {name: _padded(column) for name, column in window_outputs.items()},
+        n_best=features.settings.n_best_size,
+        max_answer_length=features.settings.max_answer_length,
+      )
+      best = question_windows.best_answers(spans, located, n_best=features.settings.n_best_size)
+
+    # The null score of the least unanswerable window counts.
+    null_scores: Sequence[float | None] = [None] * len(questions)
+    if "cls_logits" in window_outputs:
+      cls_logits = np.asarray(window_outputs["cls_logits"], np.float64)
+      first_windows = np.searchsorted(rows, np.arange(len(questions)))
+      null_scores = np.minimum.reduceat(cls_logits, first_windows).tolist()
+
+    columns = [best[name].numpy().tolist() for name in ("answers", "start_scores", "end_scores")]
+    for texts, starts, ends, null_score in zip(*columns, null_scores, strict=True):
+      candidates = []
+      for text, start_score, end_score in zip(texts, starts, ends, strict=True):
+        if text:  # Else padding.
+          candidates.append(Candidate(text.decode(), start_score, end_score))
+      decoded.append(Decoded(candidates or [NO_CANDIDATE], null_score))
   return decoded
 
 
@@ -141,7 +131,7 @@ def write_answers(
     n_best[question.id] = _n_best(answer.candidates)
     null_odds[question.id] = answer.null_score
   texts = best_texts(data, decoded, threshold=threshold)
-  files.write_json(os.path.join(directory, PREDICTIONS_FILE), texts)
+  files.write_json(os.path.join(directory, "predictions.json"), texts)
   files.write_json(os.path.join(directory, N_BEST_FILE), n_best)
   if data.version == "2.0":
     files.write_json(os.path.join(directory, NULL_ODDS_FILE), null_odds)

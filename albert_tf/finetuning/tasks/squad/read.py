@@ -66,8 +66,8 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
   """
   document = files.read_json(path)
   paragraphs: list[Paragraph] = []
-  questions: list[Question] = []
-  contradictory: list[str] = []  # Neither an answer nor said to have none, or both.
+  questions = []
+  contradictory = []  # Neither an answer nor said to have none, or both.
   labelled = False
   try:
     for article_number, article in enumerate(document["data"]):
@@ -78,7 +78,9 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
           has_answer = bool(question.answers)
           if has_answer or item.get("is_impossible") is True:
             labelled = True
-          if has_answer == (version == "2.0" and _is_impossible(item)):
+          # Some files of 2.0 say with an empty list that there is no answer.
+          is_impossible = item.get("is_impossible", item.get("answers") == [])
+          if has_answer == (version == "2.0" and bool(is_impossible)):
             contradictory.append(item["id"])
         paragraphs.append(Paragraph(paragraph["context"], article_number))
   except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -103,12 +105,7 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
 
 
 def _question(item: Mapping[str, Any], *, paragraph: int) -> Question:
-  answers = []
-  for answer in item.get("answers") or ():
-    answers.append(Answer(answer["text"], int(answer["answer_start"])))
+  answers = [
+    Answer(answer["text"], int(answer["answer_start"])) for answer in item.get("answers") or ()
+  ]
   return Question(str(item["id"]), item["question"], paragraph, tuple(answers))
-
-
-def _is_impossible(item: Mapping[str, Any]) -> bool:
-  """Whether a question of 2.0 is said to have no answer; some files say it with an empty list."""
-  return bool(item.get("is_impossible", item.get("answers") == []))
