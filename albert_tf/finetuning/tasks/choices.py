@@ -124,12 +124,13 @@ def choice_examples(
   Raises:
     UserError: a column is missing, or a choice is empty.
   """
-  needed = [columns.context_column, columns.question_column, *columns.choice_columns]
-  needed.append(columns.id_column)
+  # A column that is not named is "".
+  needed = [columns.context_column, columns.question_column, columns.id_column]
+  needed.extend(columns.choice_columns)
   if labelled:
     needed.append(columns.label_column)
   table.check_columns(
-    [name for name in needed if name],
+    list(filter(None, needed)),
     "--context_column, --question_column, --choice_columns and --label_column",
   )
   return [

@@ -61,6 +61,7 @@ def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
     sentences = list(_from_columns(path, columns))
   if all(set(sentence.tags or ()) <= {_BLANK_TAG} for sentence in sentences):
     return [sentence._replace(tags=None) for sentence in sentences]
+  # Some tags, but not all: most often the wrong column was named.
   for sentence in sentences:
     num_tags = len(sentence.tags or ())
     if num_tags != len(sentence.words):
@@ -107,6 +108,7 @@ def _from_columns(path: str, columns: Columns) -> Iterator[TaggedSentence]:
   for number, line in enumerate(lines, 1):
     if is_conllu and _CONLLU_SKIPPED.match(line):
       continue
+    # A word is collected; a blank line or -DOCSTART- ends the sentence.
     cells = _cells(line)
     is_word = bool(cells) and cells[0] != _DOCUMENT
     if is_word and len(cells) <= word_column:
@@ -128,6 +130,7 @@ def _cells(line: str) -> list[str]:
   line = line.strip(" \t")
   if not line:
     return []
+  # With a tab as separator, "New York" is one word.
   if "\t" in line:
     return line.split("\t")
   return re.split(" +", line)

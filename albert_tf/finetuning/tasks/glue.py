@@ -90,6 +90,7 @@ def read_splits(task: GlueTask, data_dir: str) -> dict[str, list[TextExample]]:
   folders = (data_dir, os.path.join(data_dir, task.folder), os.path.dirname(data_dir.rstrip("/")))
   splits = {}
   for split, name in task.files.items():
+    # A split without a file is left out: not every copy of GLUE has all.
     names = [name]
     if split == "test_ax":
       names.append(_DIAGNOSTIC_FILE)
@@ -111,6 +112,7 @@ def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
   Raises:
     UserError: a column is missing, or there are no rows.
   """
+  # Not `csv`: a quotation mark in GLUE's files is part of the text.
   rows = [line.split("\t") for line in read_lines(path) if line.strip()]
   is_test = split.startswith("test")
 
@@ -130,6 +132,7 @@ def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
   # Test rows are identified by their first column; the others have no number of their own.
   has_numbers = is_test and columns[0] in ("index", "id")
 
+  # One example from each complete row.
   examples = []
   for number, cells in enumerate(rows):
     if len(cells) <= max(positions):  # QQP's release has some.
@@ -141,7 +144,7 @@ def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
     example_id = str(number)
     if has_numbers:
       example_id = cells[0]
-    examples.append(TextExample(example_id, *texts, label=label))
+    examples.append(TextExample(example_id, *texts)._replace(label=label))
   if len(examples) < len(rows):
     num_short = len(rows) - len(examples)
     logging.warning("%s: %d rows have too few columns and are left out", path, num_short)

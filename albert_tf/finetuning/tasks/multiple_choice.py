@@ -68,6 +68,7 @@ class MultipleChoiceTask(ScoresTask):
 
   def rows(self, examples: Sequence[ChoiceExample]) -> PackedRows:
     """Rows `[C, S]` of each question."""
+    # The context is repeated for each choice only when rows are packed.
     columns = {
       "context": [example.context for example in examples],
       "question": [example.question for example in examples],

@@ -96,7 +96,7 @@ class PackedRows(Sequence[Mapping[str, np.ndarray]]):
 def tokenized(
   tokenizer: Tokenizer,
   kind: str,
-  columns: Mapping[str, Sequence[Any]],
+  columns: Mapping[str, Any],
   **sizes: Any,
 ) -> PackedRows:
   """Tokenizes examples with the ops of a SavedModel.

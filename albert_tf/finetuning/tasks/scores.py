@@ -75,6 +75,7 @@ class LabelledTask(FineTuningTask):
     Raises:
       UserError: a label is missing, or is no class or number.
     """
+    # The error names the example: the file is not known here any more.
     values = []
     for example in self.split(split):
       try:
@@ -151,6 +152,7 @@ class ScoresTask(LabelledTask):
     rows = [header]
     for example, prediction in zip(examples, self.predictions(outputs), strict=True):
       rows.append([example.id, self.label_text(prediction), label_cell(example.label)])
+    # Values have no probabilities.
     scores = np.asarray(outputs[UNNAMED_OUTPUT], np.float32)
     if self.names:
       probabilities = self.probabilities(scores.astype(np.float64))
@@ -186,6 +188,7 @@ class ScoresTask(LabelledTask):
     scores = np.stack(of_runs)  # [M, n, C]
     if not self.names:
       return {UNNAMED_OUTPUT: scores.mean(axis=0)}
+    # In logarithms: a probability of 1e-50 keeps its digits.
     log_sums: Any = special.logsumexp(special.log_softmax(scores, axis=-1), axis=0)
     return {UNNAMED_OUTPUT: log_sums - np.log(len(scores))}
 

@@ -54,8 +54,8 @@ class SentenceTask(LabelledTask):
     # An empty text would have a vector like any other.
     for split, examples in splits.items():
       for example in examples:
-        texts = (example.text, example.pair, example.negative)
-        texts = tuple(text for text in texts if text is not None)
+        columns = (example.text, example.pair, example.negative)
+        texts = tuple(text for text in columns if text is not None)
         if not all(map(str.strip, texts)):
           raise UserError(
             f"A row has all its texts. Received: {texts!r:.80}, row {example.id} of {split} data."
@@ -84,11 +84,13 @@ class SentenceTask(LabelledTask):
     """
     if self.is_scored(split):
       return super().gold(split)
+    # ("x", "z") → 0, ("y", "z") → 1, and again ("x", "z") → 0.
     numbers: dict[Any, int] = {}
     matches = [(example.pair, example.negative) for example in self.split(split)]
     return np.array([numbers.setdefault(texts, len(numbers)) for texts in matches])
 
   def target(self, label: Any) -> Any:
+    # The loss compares it with a cosine, so 1 is the largest.
     score = float(label) / self._max_score
     if not 0 <= score <= 1:
       raise ValueError(f"{label}, not from 0 to --max_score={self._max_score:g},")
@@ -106,6 +108,7 @@ class SentenceTask(LabelledTask):
     the mean of 1 / rank. A text whose cosines with the positives are 0.9, 0.7 and 0.8 has rank 3
     if the second is its own, and rank 2 if the third is equal to the second.
     """
+    # With scores.
     gold = self.gold(split)
     vectors = _unit_vectors(outputs)
     cosines = _cosines(vectors)
@@ -113,8 +116,8 @@ class SentenceTask(LabelledTask):
       values = {name: METRICS[name](gold, cosines) for name in ("spearman", "pearson")}
       return values | {"loss": float(np.mean((gold.astype(np.float64) - cosines) ** 2))}
 
+    # Without scores. All products of n texts and n positives at once would be n² numbers.
     ranks: list[int] = []
-    # All products of n texts and n positives at once would be n² numbers.
     for block in in_blocks(len(gold), desc="Comparing"):
       is_nearer = vectors[block, 0] @ vectors[:, 1].T > cosines[block, np.newaxis]  # [b, n]
       # Equal positives are not each other's rivals.

@@ -62,6 +62,7 @@ class TaggingTask(FineTuningTask):
   ):
     self.splits = splits
     self._tokenizer = tokenizer
+    # A trained model keeps its tags, whatever tags the new data have.
     names = tuple(label_names) or _tags_by_frequency(splits)
     self.spec = TaskSpec(
       kind="token_classification", name=name, label_names=names, max_seq_length=max_seq_length
@@ -117,6 +118,7 @@ class TaggingTask(FineTuningTask):
         tag = names[tag_ids[row][position]]
       tags.append(tag)
 
+    # The same tags, sentence by sentence.
     remaining = iter(tags)
     return [
       list(itertools.islice(remaining, len(sentence.words))) for sentence in self.splits[split]
@@ -137,6 +139,7 @@ class TaggingTask(FineTuningTask):
 
 def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[str, ...]:
   counts: Counter[str] = Counter()
+  # Evaluation too: a rare tag may occur only there, and must have an id to be scored.
   for sentence in itertools.chain(splits.get("train", ()), splits.get("eval", ())):
     if sentence.tags is None:
       raise UserError(
@@ -144,6 +147,7 @@ def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[
         f"{sentence.where}. Choose the column with --tag_column or the key with --tag_key."
       )
     counts.update(sentence.tags)
+  # Equally frequent tags by name, so that every run numbers them alike.
   return tuple(sorted(counts, key=lambda tag: (-counts[tag], tag)))
 
 
@@ -191,6 +195,7 @@ def align(
       windows = make_word_windows(packer, ragged, max_length=max_seq_length)
       rows = windows.window.numpy() + num_windows
       places = np.stack([rows, windows.position.numpy()], axis=-1)  # [b, N, 2]
+      # A word that normalisation removes, such as a lone accent, is in no row.
       places[~windows.has_token.numpy()] = _NO_PLACE
       is_word = tf.sequence_mask(ragged.row_lengths()).numpy()  # Not padding, [b, N].
       places_of_blocks.append(places[is_word])
@@ -214,6 +219,7 @@ def _with_labels(
   label_ids: Mapping[str, int],
 ) -> FeatureSet:
   """The rows with the tag of each word, and weight 1, at the word's place."""
+  # Tokens without a tag of their own have label and weight 0.
   labels = [np.zeros(length, np.int32) for length in rows.lengths]
   weights = [np.zeros(length, np.float32) for length in rows.lengths]
   words = ((sentence, tag) for sentence in sentences for tag in sentence.tags or ())
@@ -275,6 +281,7 @@ def _f1(right: set[Entity], answers: set[Entity]) -> float:
 def _entities(tags: Sequence[Sequence[str]], names: Sequence[str]) -> set[Entity]:
   """The entities that the tags of each sentence mark."""
   index = {name: number for number, name in enumerate(names)}
+  # The op of a SavedModel, so that scores are those of what is served.
   with tf.device(coordinator_cpu()):
     ids = tf.ragged.constant([[index[tag] for tag in sentence] for sentence in tags], tf.int32)
     padded = ids.to_tensor()

@@ -17,6 +17,7 @@ from albert_tf.finetuning.data import Table, TableColumns, cell_text, finite_num
 class TextExample(NamedTuple):
   """A text or a pair of texts, as in the file."""
 
+  # The stored scores of ensembles have a hash of these fields: renaming one would make them foreign.
   id: str  # Names it in predictions.
   text: str
   pair: str | None = None  # The second text.
@@ -51,6 +52,7 @@ def table_examples(
   for number, row in enumerate(table.rows):
     where = table.where(number)
     label = None
+    # Test data may have labels too: then they are scored.
     if has_labels:
       label = _read_label(row, columns, where=where)
     if labelled and numbers:
@@ -87,6 +89,7 @@ def _example(
   row: Mapping[str, Any], columns: TableColumns, *, number: int, label: Any
 ) -> TextExample:
   """One row as an example; empty cells are empty texts."""
+  # Without a column of names, rows are numbered from 0 as in GLUE.
   example_id = str(number)
   if columns.id:
     example_id = cell_text(row.get(columns.id))
@@ -94,7 +97,7 @@ def _example(
   negative = None
   if columns.negative:
     negative = cell_text(row.get(columns.negative))
-  return TextExample(example_id, *texts, label=label, negative=negative)
+  return TextExample(example_id, *texts)._replace(label=label, negative=negative)
 
 
 # ------------------------------------------------------------------ labels
@@ -119,11 +122,13 @@ def _label(cell: Any) -> str | None:
 
 def _listed_labels(cell: Any, *, where: str) -> tuple[str, ...]:
   """The labels in one cell: a list, its JSON text, or names with "," ";" or "|" between them."""
+  # A list in .csv and .tsv is text, such as '["air", "blue"]'.
   if isinstance(cell, str) and cell.lstrip().startswith("["):
     cell = files.parse_json(f'{{"labels": {cell}}}', where, labels=list)["labels"]
   if not isinstance(cell, list):
     cell = re.split("[,;|]", cell_text(cell))
   labels = [_label(name) for name in cell]
+  # Each label once, in the order of the file.
   return tuple(dict.fromkeys(label for label in labels if label))
 
 
@@ -133,6 +138,7 @@ def _marked_labels(
   """The labels whose columns hold 1; None if a column is empty."""
   labels = []
   is_complete = True
+  # A wrong mark is reported even where another column is empty.
   for name in names:
     mark = _label(row.get(name))
     if mark is None:

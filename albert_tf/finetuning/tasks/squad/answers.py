@@ -125,6 +125,7 @@ def write_answers(
   directory: str, data: SquadData, decoded: Sequence[Decoded], *, threshold: float | None
 ) -> None:
   """Writes predictions.json, nbest_predictions.json and, for 2.0, null_odds.json, as the original."""
+  # The names and keys of the original's files, which the official script reads.
   n_best = {}
   null_odds = {}
   for question, answer in zip(data.questions, decoded, strict=True):
@@ -163,6 +164,7 @@ def read_answers(directory: str, data: SquadData) -> list[Decoded]:
   null_odds: dict[str, Any] = {}
   if data.version == "2.0":
     null_odds = files.read_json(os.path.join(directory, NULL_ODDS_FILE))
+  # Of the same questions, in any order.
   ids = [question.id for question in data.questions]
   if n_best.keys() != set(ids):
     raise UserError(

@@ -40,6 +40,7 @@ class SquadData(NamedTuple):
 
   def subset(self, numbers: Iterable[int]) -> "SquadData":
     """The questions with the given numbers, and their paragraphs."""
+    # Paragraphs that no question needs would be tokenized for nothing.
     questions = [self.questions[number] for number in numbers]
     used_paragraphs = sorted({question.paragraph for question in questions})
     new_numbers = {old: new for new, old in enumerate(used_paragraphs)}
@@ -64,6 +65,7 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
     UserError: wrong layout, repeated ids, impossible questions in 1.1, or answers for only some
       questions.
   """
+  # Questions refer to paragraphs by number: each paragraph is kept once.
   document = files.read_json(path)
   paragraphs: list[Paragraph] = []
   questions = []
