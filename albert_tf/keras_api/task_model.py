@@ -100,7 +100,7 @@ class TaskModel(TextModel):
 
   @classmethod
   def plan_load(cls, checkpoint: Checkpoint, max_length: int | None, options: Mapping[str, Any]) -> LoadPlan:
-    """See `TextModel.plan_load`; a run that was fine-tuned for this class brings its task and its head."""
+    """See `TextModel.plan_load`; a run fine-tuned for this class brings its task and its head."""
     task_fields = {name: value for name, value in options.items() if name in _TASK_OPTIONS}
     for name in ("label_names", "thresholds"):
       if name in task_fields and not isinstance(task_fields[name], str):
@@ -122,7 +122,8 @@ class TaskModel(TextModel):
     task_fields.setdefault("max_seq_length", checkpoint.config.max_position_embeddings)
     variables = checkpoint.variables
     if saved_task is not None:
-      # Fine-tuned for another class. Two heads may have the same names and shapes, so only the encoder is taken.
+      # Fine-tuned for another class. Two heads may have the same names and shapes, so only the
+      # encoder is taken.
       variables = {name: value for name, value in variables.items() if name.startswith("bert/")}
     return cls._make_plan(cls.make_task(**task_fields), options, variables, cls.new_variables)
 
@@ -162,7 +163,7 @@ class TaskModel(TextModel):
 
   @property
   def train_depths(self) -> Sequence[int]:
-    """Each update of `fit` runs one of these numbers of layers, drawn by `depth_seed` and the update's number."""
+    """Each update of `fit` runs one of these numbers of layers, drawn by `depth_seed`."""
     return self._train_depths
 
   @train_depths.setter

@@ -80,9 +80,9 @@ class Encoder(ConfigModel):
       so that the last block is not computed for the others.
     training: whether dropout is active.
     seed: int32 `[2]`, the seed of the call; see `resolve_seed`.
-    depth: number of layers, of `inner_group_num` blocks each; None: as in the configuration. Another number needs one
-      block that all layers share. So does an int32 scalar tensor, at most the configuration's number, which makes one
-      program with a loop for all depths.
+    depth: number of layers, of `inner_group_num` blocks each; None: as in the configuration.
+      Another number needs one block that all layers share. So does an int32 scalar tensor, at most
+      the configuration's number, which makes one program with a loop for all depths.
 
   Returns:
     `sequence_output` `[B, S, H]` (`[B, Q, H]` with `read_positions`), `pooled_output` `[B, H]`,
@@ -177,7 +177,7 @@ class Encoder(ConfigModel):
       depth: number of layers, see `call`. A layer has `inner_group_num` blocks.
 
     Raises:
-      UserError: the layers do not share one block, or a tensor is above the configuration's number of layers.
+      UserError: the layers do not share one block, or a tensor is above the configuration's number.
     """
     if depth is None:
       return len(self.blocks)
@@ -201,7 +201,10 @@ class Encoder(ConfigModel):
     count: int | tf.Tensor,
     training: bool,
   ) -> list[tf.Tensor]:
-    """Applies the first `count` blocks; `seeds` has one seed for each, or for each of the most that a tensor may mean.
+    """Applies the first `count` blocks.
+
+    Args:
+      seeds: one for each block; where `count` is a tensor, for each of the most that it may mean.
 
     Returns:
       The output of each block where they are unrolled, else only that of the last.
@@ -247,7 +250,8 @@ class Encoder(ConfigModel):
     step = _numbered_step(self.block(0), bias, seeds)
     if tf.is_tensor(count):
       return rematerialize(step, x, count, limit=len(seeds))
-    # All but the last: its gradient comes first, so keeping it costs one block's memory and saves one block's time.
+    # All but the last: its gradient comes first, so keeping it costs one block's memory and saves
+    # one block's time.
     last = count - 1
     if last > 0:
       x = rematerialize(step, x, last, loop=self.layer_loop == "while")
@@ -297,8 +301,8 @@ class Encoder(ConfigModel):
         outputs["all_encoder_layers"] = tuple(layers)
       return {**outputs, "sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
 
-    # The heads read [CLS] and a few positions, so the last block computes only these: with 20 of 512 positions this
-    # saves most of a block. It keeps little for the backward pass, and is not rematerialized.
+    # The heads read [CLS] and a few positions, so the last block computes only these: with 20 of
+    # 512 positions this saves most of a block. It keeps little, and is not rematerialized.
     last = num_blocks - 1
     x = self.run_blocks(x, bias, seeds[:-1], last, training)[-1]
     positions = tf.pad(

@@ -7,10 +7,11 @@ import tensorflow as tf
 
 
 def count_equal_parts(values: tf.Tensor, *, at_least: int) -> int | tf.Tensor:
-  """The smallest number of equal parts of a batch, at least `at_least`; a tensor where the shape is not static.
+  """The smallest number of equal parts of a batch, at least `at_least`.
 
-  With at least 4 parts, 32 rows are 4 parts of 8. A last batch of 30 rows is 5 parts of 6, and one of 7 rows
-  7 parts of 1. Fewer rows than parts are one part each, and none are one empty part.
+  With at least 4 parts, 32 rows are 4 parts of 8. A last batch of 30 rows is 5 parts of 6, and one
+  of 7 rows 7 parts of 1. Fewer rows than parts are one part each, and none are one empty part.
+  The number is a tensor where the shape is not static.
 
   Args:
     values: `[B, …]`, any tensor of the batch.
