@@ -8,11 +8,21 @@ from albert_tf.settings import Settings, setting
 class ConvertOptions(Settings):
   """Settings of a conversion."""
 
-  output_format: Literal["albert_tf", "tf1", "huggingface"] = setting("albert_tf", "Format of the output.")
-  config_file: str = setting(
-    "", "JSON file of the model. Default: the one in the weights' folder.", flag="albert_config_file"
+  output_format: Literal["albert_tf", "tf1", "huggingface"] = setting(
+    "albert_tf", "Format of the output."
   )
-  spm_model_file: str = setting("", "Vocabulary (.model, .txt). Default: the one in the weights' folder.")
-  allow_missing: str = setting("", "Regular expression of variables that may be missing in the input.")
-  allow_unused: str = setting("", "Regular expression of variables of the input that may remain unused.")
+  config_file: str = setting(
+    "",
+    "JSON file of the model. Default: the one in the weights' folder.",
+    flag="albert_config_file",
+  )
+  spm_model_file: str = setting(
+    "", "Vocabulary (.model, .txt). Default: the one in the weights' folder."
+  )
+  allow_missing: str = setting(
+    "", "Regular expression of variables that may be missing in the input."
+  )
+  allow_unused: str = setting(
+    "", "Regular expression of variables of the input that may remain unused."
+  )
   expand_sharing: bool = setting(False, "Give every layer its own copy of shared parameters.")

@@ -1,4 +1,7 @@
-"""Options that choose a model: a named size or a configuration file, and changed fields. No TensorFlow."""
+"""Options that choose a model: a named size or a configuration file, and changed fields.
+
+Commands that build a model from their flags use it. No TensorFlow.
+"""
 
 from typing import Any, Literal
 
@@ -8,14 +11,16 @@ from albert_tf.settings import Settings, setting
 
 
 def _changed(name: str) -> Any:
-  """A field of `AlbertConfig` that a flag may change."""
-  own = dict(AlbertConfig.__dataclass_fields__[name].metadata)
-  own["help"] += " Default: as in --size or the file."
-  return setting(None, **own)
+  """A field of `AlbertConfig` that a flag may change: with its bounds, but None by default."""
+  metadata = dict(AlbertConfig.__dataclass_fields__[name].metadata)
+  metadata["help"] += " Default: as in --size or the file."
+  return setting(None, **metadata)
 
 
 class ModelChoice(Settings):
-  """The model of a command: `commands.define_flags(ModelChoice)`, then `commands.from_flags(ModelChoice).config()`.
+  """The model of a command.
+
+  `commands.define_flags(ModelChoice)`, then `commands.from_flags(ModelChoice).config()`.
 
   Example:
     >>> ModelChoice(size="base", num_hidden_layers=24).config().num_hidden_layers
@@ -26,7 +31,8 @@ class ModelChoice(Settings):
     None, "A named size; its vocabulary size becomes that of the records.", choices=named_sizes()
   )
   albert_config_file: str | None = setting(
-    None, "JSON file of the model, in place of --size. Without vocab_size it takes that of the records."
+    None,
+    "JSON file of the model, in place of --size. Without vocab_size it takes that of the records.",
   )
   sharing: Literal["all", "attention", "ffn", "none"] | None = _changed("sharing")
   embedding_size: int | None = _changed("embedding_size")
@@ -41,8 +47,10 @@ class ModelChoice(Settings):
   @property
   def changes(self) -> dict[str, Any]:
     """The fields of `AlbertConfig` that the flags change."""
-    given = {name: value for name, value in self.to_dict().items() if value is not None}
-    return {name: value for name, value in given.items() if name not in ("size", "albert_config_file")}
+    fields = self.to_dict()
+    # These two choose the model; the other fields change it.
+    del fields["size"], fields["albert_config_file"]
+    return {name: value for name, value in fields.items() if value is not None}
 
   def config(self, records_vocab_size: int | None = None) -> AlbertConfig:
     """The model's configuration, with the vocabulary size of the records if it is given."""
@@ -51,7 +59,12 @@ class ModelChoice(Settings):
         "The model is given by exactly one of --size and --albert_config_file. Received: "
         f"{self.size} and {self.albert_config_file}."
       )
-    vocabulary: dict[str, Any] = {} if records_vocab_size is None else {"vocab_size": records_vocab_size}
-    if self.albert_config_file is not None:
-      return AlbertConfig.from_json_file(self.albert_config_file, **vocabulary).resized(**self.changes)
-    return AlbertConfig.from_name(self.size or "", **vocabulary).resized(**self.changes)
+    vocabulary: dict[str, Any] = {}
+    if records_vocab_size is not None:
+      vocabulary["vocab_size"] = records_vocab_size
+    if self.size is not None:
+      config = AlbertConfig.from_name(self.size, **vocabulary)
+    else:
+      # The file's own vocabulary size counts, where it has one.
+      config = AlbertConfig.from_json_file(str(self.albert_config_file), **vocabulary)
+    return config.resized(**self.changes)

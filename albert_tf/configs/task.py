@@ -1,4 +1,7 @@
-"""Tasks of fine-tuned models: the kinds of task, and `TaskSpec`, which is saved with a model as `task.json`."""
+"""Tasks of fine-tuned models: the kinds of task, and `TaskSpec`, which a run saves as `task.json`.
+
+Fine-tuning writes it; conversion, serving and `from_pretrained` read it. No TensorFlow.
+"""
 
 import collections
 from collections.abc import Mapping
@@ -11,41 +14,44 @@ from albert_tf.configs.albert_config import MOST_POSITIONS
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
-TASK_FILE, RESULTS_FILE = "task.json", "results.json"
+TASK_FILE = "task.json"
+RESULTS_FILE = "results.json"
 SQUAD_VERSIONS = ("1.1", "2.0")
 SHORTEST_ROW = 5  # [CLS] a [SEP] b [SEP]
 
 
 class TaskKind(NamedTuple):
-  """The names of a kind of task elsewhere; `models.tasks.model_class` has its Keras class.
+  """The names of a kind of task elsewhere; `keras_api` has its Keras class."""
 
-  Attributes:
-    export_kind: the kind of SavedModel, as in `export_saved_model.py --model`.
-    huggingface: Hugging Face's class, as in `config.json`; empty for none.
-    problem_type: `problem_type` of that class in `config.json`.
-  """
-
+  # The kind of SavedModel, as in `export_saved_model.py --model`.
   export_kind: str
+  # Hugging Face's class, as in `config.json`; empty for none.
   huggingface: str = ""
+  # `problem_type` of that class in `config.json`.
   problem_type: str = ""
 
 
-_CLASSIFIER = ("classifier", "AlbertForSequenceClassification")
+_SEQUENCES = "AlbertForSequenceClassification"
 TASK_KINDS: Mapping[str, TaskKind] = {
-  "classification": TaskKind(*_CLASSIFIER, "single_label_classification"),  # One of the labels.
-  "multi_label": TaskKind(*_CLASSIFIER, "multi_label_classification"),  # Any of them, or none.
-  "regression": TaskKind(*_CLASSIFIER, "regression"),
+  # One of the labels.
+  "classification": TaskKind("classifier", _SEQUENCES, "single_label_classification"),
+  # Any of them, or none.
+  "multi_label": TaskKind("classifier", _SEQUENCES, "multi_label_classification"),
+  "regression": TaskKind("classifier", _SEQUENCES, "regression"),
   # Hugging Face's class is of SQuAD 1.1.
   "question_answering": TaskKind("question_answering", "AlbertForQuestionAnswering"),
   "multiple_choice": TaskKind("multiple_choice", "AlbertForMultipleChoice"),
   "token_classification": TaskKind("token_classification", "AlbertForTokenClassification"),
   "sentence_vectors": TaskKind("sentence_encoder"),
 }
-_WITHOUT_LABELS = ("regression", "question_answering", "multiple_choice")
+_LABELLED = ("classification", "multi_label", "token_classification")
 
 # What can be served: two kinds straight from pretraining, the others from a fine-tuned run.
 PRETRAINED_KINDS = ("encoder", "fill_mask")
-EXPORT_KINDS = (*PRETRAINED_KINDS, *dict.fromkeys(kind.export_kind for kind in TASK_KINDS.values()))
+# Three kinds of task have the SavedModel of a classifier: it is named once.
+EXPORT_KINDS = PRETRAINED_KINDS + tuple(
+  dict.fromkeys(kind.export_kind for kind in TASK_KINDS.values())
+)
 
 
 class TaskSpec(Settings):
@@ -56,7 +62,10 @@ class TaskSpec(Settings):
   name: str = setting(help="Name in messages and file names, such as mrpc, squad, custom.")
   label_names: tuple[str, ...] = setting((), "Names of the classes or tags, by id; else empty.")
   thresholds: tuple[float, ...] = setting(
-    (), "multi_label: the probability from which each label is given. Empty: 0.5.", minimum=0, maximum=1
+    (),
+    "multi_label: the probability from which each label is given. Empty: 0.5.",
+    minimum=0,
+    maximum=1,
   )
   pair: bool = setting(False, "Whether an example has two texts.")
   max_seq_length: int = setting(
@@ -65,7 +74,9 @@ class TaskSpec(Settings):
   squad_version: str = setting("", "question_answering: 1.1 (`SpanHead`) or 2.0 (`Squad2Head`).")
   max_query_length: int = setting(64, "question_answering: tokens of a question kept.", minimum=1)
   doc_stride: int = setting(128, "question_answering: tokens from window to window.", minimum=1)
-  max_answer_length: int = setting(30, "question_answering: tokens of the longest answer.", minimum=1)
+  max_answer_length: int = setting(
+    30, "question_answering: tokens of the longest answer.", minimum=1
+  )
   null_score_diff_threshold: float = setting(
     0.0, "question_answering 2.0: no answer where the null score is at least this."
   )
@@ -73,7 +84,9 @@ class TaskSpec(Settings):
     128, "multiple_choice: tokens of question and choice that are kept, the last ones.", minimum=1
   )
   pooling: str = setting(
-    "mean", "sentence_vectors: the mean over the tokens, or the vector at [CLS].", choices=("mean", "cls")
+    "mean",
+    "sentence_vectors: the mean over the tokens, or the vector at [CLS].",
+    choices=("mean", "cls"),
   )
   normalize: bool = setting(True, "sentence_vectors: whether vectors have length 1.")
 
@@ -81,24 +94,27 @@ class TaskSpec(Settings):
     super().__post_init__()
     if (self.kind == "question_answering") != (self.squad_version in SQUAD_VERSIONS):
       raise UserError(
-        f"squad_version must be one of {', '.join(SQUAD_VERSIONS)} for question_answering and empty otherwise. "
-        f"Received: kind={self.kind!r}, squad_version={self.squad_version!r}."
+        f"squad_version must be one of {', '.join(SQUAD_VERSIONS)} for question_answering and "
+        f"empty otherwise. Received: kind={self.kind!r}, squad_version={self.squad_version!r}."
       )
-    labelled = ("classification", "multi_label", "token_classification")
-    if (self.kind in labelled) != bool(self.label_names):
+    if (self.kind in _LABELLED) != bool(self.label_names):
       raise UserError(
-        f"label_names belong to {', '.join(labelled)}, and only there. Received: kind={self.kind!r}, "
-        f"label_names={self.label_names!r}."
+        f"label_names belong to {', '.join(_LABELLED)}, and only there. "
+        f"Received: kind={self.kind!r}, label_names={self.label_names!r}."
       )
-    counts = collections.Counter(self.label_names)
-    wrong = [name for name, count in counts.items() if count > 1 or not name.strip()]
-    if wrong:
+    for name, count in collections.Counter(self.label_names).items():
+      if count > 1 or not name.strip():
+        raise UserError(
+          f"Each label needs a name, and a name of its own. Received: {name!r} among "
+          f"{', '.join(map(repr, self.label_names[:9]))}. Rename it."
+        )
+    num_thresholds = 0
+    if self.kind == "multi_label":
+      num_thresholds = len(self.label_names)
+    if self.thresholds and len(self.thresholds) != num_thresholds:
       raise UserError(
-        f"Each label needs a name, and a name of its own. Received: {wrong[0]!r} among "
-        f"{', '.join(map(repr, self.label_names[:9]))}. Rename it."
+        f"thresholds belong to multi_label, one to a label. Received: {self.thresholds!r}."
       )
-    if self.thresholds and (self.kind != "multi_label" or len(self.thresholds) != len(self.label_names)):
-      raise UserError(f"thresholds belong to multi_label, one to a label. Received: {self.thresholds!r}.")
 
   @property
   def export_kind(self) -> str:
@@ -107,7 +123,10 @@ class TaskSpec(Settings):
 
   @property
   def has_head_dropout(self) -> bool:
-    """Whether there is dropout before the head's logits: not for SQuAD 1.1, and not for sentence vectors."""
+    """Whether there is dropout before the head's logits.
+
+    The original has none for SQuAD 1.1, and a sentence vector has no logits.
+    """
     return self.squad_version != "1.1" and self.kind != "sentence_vectors"
 
   @property
@@ -115,12 +134,16 @@ class TaskSpec(Settings):
     """Number of outputs of the head: classes or tags; 1 for a value or the score of a choice."""
     return len(self.label_names) or 1
 
-  def settled(self, metrics: Mapping[str, float]) -> "TaskSpec":
+  def with_thresholds(self, metrics: Mapping[str, float]) -> "TaskSpec":
     """A copy with the thresholds of an evaluation, for SQuAD 2.0 or for labels."""
-    found = metrics.get("null_score_diff_threshold", self.null_score_diff_threshold)
+    changes: dict[str, Any] = {}
+    if "null_score_diff_threshold" in metrics:
+      changes["null_score_diff_threshold"] = float(metrics["null_score_diff_threshold"])
     names = [f"threshold_{name}" for name in self.label_names]
-    each = tuple(metrics[name] for name in names if name in metrics) or self.thresholds
-    return dataclasses.replace(self, null_score_diff_threshold=float(found), thresholds=each)
+    thresholds = [metrics[name] for name in names if name in metrics]
+    if thresholds:
+      changes["thresholds"] = thresholds
+    return dataclasses.replace(self, **changes)
 
   def save(self, directory: str) -> None:
     """Writes `task.json`."""
@@ -129,20 +152,21 @@ class TaskSpec(Settings):
   @classmethod
   def load(cls, directory: str) -> "TaskSpec":
     """As `find`, but raises `UserError` if there is no task."""
-    found = cls.find(directory)
-    if found is None:
+    spec = cls.find(directory)
+    if spec is None:
       raise UserError(
-        f"A fine-tuned run directory holds {TASK_FILE}. Received: {directory}, which has none. Name the "
-        "--output_dir of run_glue.py or of another fine-tuning command."
+        f"A fine-tuned run directory holds {TASK_FILE}. Received: {directory}, which has none. "
+        "Name the --output_dir of run_glue.py or of another fine-tuning command."
       )
-    return found
+    return spec
 
   @classmethod
   def find(cls, directory: str) -> "TaskSpec | None":
-    """Reads `task.json` of a fine-tuned run directory, or `config.json` of a fine-tuned model of Hugging Face.
+    """Reads `task.json` of a fine-tuned run, or `config.json` of a fine-tuned model of Hugging Face.
 
     Raises:
-      UserError: the file is damaged or of another program, or its problem type or numbers of labels are unknown.
+      UserError: the file is damaged or of another program, or its problem type or numbers of
+        labels are unknown.
     """
     saved = None
     path = os.path.join(directory, TASK_FILE)
@@ -157,7 +181,7 @@ class TaskSpec(Settings):
     return huggingface
 
   def to_huggingface_dict(self) -> dict[str, Any]:
-    """The entries of Hugging Face's `config.json` for a task; empty if Hugging Face has no class for it."""
+    """The entries of Hugging Face's `config.json` for a task; empty if it has no class for it."""
     kind = TASK_KINDS[self.kind]
     if self.squad_version == "2.0" or not kind.huggingface:
       return {}
@@ -190,31 +214,35 @@ def read_huggingface_task(directory: str) -> TaskSpec | None:
   if not kind_of_problem:
     return None
 
+  # Labels and problem type, with the defaults of transformers.
   labels = config.get("id2label")
   if not labels:
-    labels = {"0": "LABEL_0", "1": "LABEL_1"}  # Transformers' own.
+    labels = {"0": "LABEL_0", "1": "LABEL_1"}
   label_names: tuple[Any, ...] = tuple(labels.get(str(number)) for number in range(len(labels)))
-  problem = config.get("problem_type")
-  if not problem:
-    problem = "regression" if len(labels) == 1 else "single_label_classification"
-  kind = kind_of_problem.get("")  # Of a class with one kind of task.
-  if kind is None:
-    kind = kind_of_problem.get(problem)
+  problem_type = config.get("problem_type")
+  if not problem_type:
+    problem_type = "single_label_classification"
+    if len(labels) == 1:
+      problem_type = "regression"
+  # A class with one kind of task has no problem types.
+  kind = kind_of_problem.get("", kind_of_problem.get(problem_type))
   if kind is None or not all(isinstance(name, str) for name in label_names):
     raise UserError(
-      f"problem_type must be one of {', '.join(filter(None, kind_of_problem)) or 'any'}, and id2label name the labels "
-      f"from 0 on. Received: {problem}, {labels!r:.80} in {path}. To use only its encoder, write AlbertModel in "
-      "architectures."
+      f"problem_type must be one of {', '.join(filter(None, kind_of_problem)) or 'any'}, and "
+      f"id2label name the labels from 0 on. Received: {problem_type}, {labels!r:.80} in {path}. "
+      "To use only its encoder, write AlbertModel in architectures."
     )
-  if kind in _WITHOUT_LABELS:
+  if kind not in _LABELLED:
     label_names = ()
 
   max_seq_length = config.get("max_position_embeddings") or 512
   tokenizer_path = os.path.join(directory, "tokenizer_config.json")
   if files.exists(tokenizer_path):
-    limit = files.read_json(tokenizer_path, model_max_length=float | int | None).get("model_max_length")
+    tokenizer_config = files.read_json(tokenizer_path, model_max_length=float | int | None)
+    limit = tokenizer_config.get("model_max_length")
     if limit:
-      max_seq_length = min(max_seq_length, int(limit))  # A number such as 1e30 means: no limit.
+      # A number such as 1e30 means: no limit.
+      max_seq_length = min(max_seq_length, int(limit))
   squad_version = ""
   if kind == "question_answering":
     squad_version = "1.1"
@@ -228,7 +256,10 @@ def read_huggingface_task(directory: str) -> TaskSpec | None:
 
 
 def best_run(directory: str) -> str:
-  """The directory of the best seed, for a fine-tuning with several seeds; else `directory` itself."""
+  """The directory of the best seed, for a fine-tuning with several; else `directory` itself."""
   path = os.path.join(directory, RESULTS_FILE)
-  found = files.read_json(path, best_run=str | None).get("best_run") if files.exists(path) else None
-  return os.path.join(directory, found) if found else directory
+  if files.exists(path):
+    seed_folder = files.read_json(path, best_run=str | None).get("best_run")
+    if seed_folder:
+      return os.path.join(directory, seed_folder)
+  return directory

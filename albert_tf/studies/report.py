@@ -300,7 +300,7 @@ def _curves(row: Row, split: str, metric: str) -> list[tuple[Sequence[int], Sequ
   scale = 1.0
   if "accuracy" in metric:
     scale = 100.0
-  curves = []
+  curves: list[tuple[Sequence[int], Sequence[float]]] = []
   for reports in row.reports:
     points = [r for r in reports if r["split"] == split and r.get(metric) is not None]
     steps = [report["step"] for report in points]

@@ -148,7 +148,7 @@ def write_answers(folder, task, seed, *, threshold):
   folder.mkdir()
   (folder / "nbest_predictions.json").write_text(json.dumps(n_best))
   (folder / "null_odds.json").write_text(json.dumps(nulls))
-  task.spec.settled({"null_score_diff_threshold": threshold}).save(str(folder))
+  task.spec.with_thresholds({"null_score_diff_threshold": threshold}).save(str(folder))
 
 
 @pytest.fixture(scope="module")

@@ -166,7 +166,7 @@ def test_labels_that_overlap(tmp_path, suffix, cell):
   assert [found[f"f1_{name}"] for name in names] == metrics.f1_score(gold, given, average=None).tolist()
   assert found["average_precision"] == pytest.approx(metrics.average_precision_score(gold, p))
   assert found["loss"] == pytest.approx(metrics.log_loss(gold.ravel(), p.ravel()))
-  assert task.spec.settled(found).thresholds[1] == found["threshold_blue"]
+  assert task.spec.with_thresholds(found).thresholds[1] == found["threshold_blue"]
   assert "threshold_air" not in task.evaluate({"logits": logits - 9}, "test")  # Of "eval" they stay.
   task.write_predictions({"logits": logits}, "test", str(tmp_path))
   lines = (tmp_path / "predictions_test.tsv").read_text().splitlines()

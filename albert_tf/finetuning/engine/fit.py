@@ -192,7 +192,7 @@ class _FineTuning:
     metrics = workers.of_chief(metrics_of(task, outputs, scored))
     found = {**results.head(task, start.source), **found, "seed": seed, **metrics}
     if workers.is_chief:
-      spec = task.spec.settled(metrics)
+      spec = task.spec.with_thresholds(metrics)
       if describes:
         spec.save(directory)
       for name, of_split in outputs.items():

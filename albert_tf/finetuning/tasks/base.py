@@ -88,7 +88,7 @@ class FineTuningTask(abc.ABC):
 
   Attributes:
     spec: the description of the task, which decides the model. The engine saves
-      `spec.settled(metrics)` as `task.json`.
+      `spec.with_thresholds(metrics)` as `task.json`.
     best_metric: name of the metric that chooses the best checkpoint; higher is better.
     head_options: arguments of the head, except number of labels and dropout, which the engine sets.
     training_options: further values on which the weights depend, for the run's identity.
