@@ -1,7 +1,8 @@
 """Settings as dataclass fields with default, help and bounds.
 
-`Settings` checks the fields and turns them into JSON and back; `commands.define_flags` makes a command's flags from
-them. A leaf: it imports nothing of ours but `errors` and `files`, and no TensorFlow.
+`Settings` checks the fields and turns them into JSON and back; `commands.define_flags` makes a
+command's flags from them. A leaf: it imports nothing of ours but `errors` and `files`, and no
+TensorFlow.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,18 @@ from typing import Any, Self
 
 from albert_tf import files
 from albert_tf.errors import UserError
+
+# TensorFlow computes with 32 bits: 1e39 would become infinite there.
+LARGEST_FLOAT = 3.4028234663852886e38
+LARGEST_INT = 2**31 - 1
+
+# Argument of `setting` → its words in messages, and what must hold for a value and the bound.
+_BOUNDS = {
+  "minimum": ("at least", operator.ge),
+  "above": ("above", operator.gt),
+  "maximum": ("at most", operator.le),
+  "below": ("below", operator.lt),
+}
 
 
 def setting(
@@ -43,43 +56,42 @@ def setting(
   return dataclasses.field(default=default, metadata=metadata)
 
 
-# TensorFlow computes with 32 bits: 1e39 would become infinite there.
-LARGEST_FLOAT = 3.4028234663852886e38
-LARGEST_INT = 2**31 - 1
-
-_BOUNDS = {
-  "minimum": ("at least", operator.ge),
-  "above": ("above", operator.gt),
-  "maximum": ("at most", operator.le),
-  "below": ("below", operator.lt),
-}
-
-
 class Field(typing.NamedTuple):
   """The description of one field."""
 
   name: str
-  flag: str  # "": it has none.
-  type: Any  # Without None, such as `int`, `tuple[str, ...]` or a `Settings` class.
-  optional: bool  # Whether None is allowed.
+  # "": it has none.
+  flag: str
+  # Without None, such as `int`, `tuple[str, ...]` or a `Settings` class.
+  type: Any
+  # Whether None is allowed.
+  optional: bool
   choices: tuple[Any, ...] | None
-  default: Any  # `dataclasses.MISSING` where there is none.
-  is_needed: bool  # Whether it must be given.
-  metadata: Mapping[str, Any]  # What `setting` was given; empty for a plain field.
+  # `dataclasses.MISSING` where there is none.
+  default: Any
+  # Whether it must be given.
+  is_needed: bool
+  # The arguments of `setting`; empty for a plain field.
+  metadata: Mapping[str, Any]
 
   @property
   def bounds(self) -> str:
     """The bounds in words, such as "at least 1"; empty for none."""
-    given = ((words, self.metadata.get(name)) for name, (words, _) in _BOUNDS.items())
-    return " and ".join(f"{words} {bound}" for words, bound in given if bound is not None)
+    phrases = []
+    for name, (words, _) in _BOUNDS.items():
+      if self.metadata.get(name) is not None:
+        phrases.append(f"{words} {self.metadata[name]}")
+    return " and ".join(phrases)
 
-  def holds(self, value: Any) -> bool:
-    """Whether a value is within the bounds."""
-    given = ((compare, self.metadata.get(name)) for name, (_, compare) in _BOUNDS.items())
-    return all(bound is None or compare(value, bound) for compare, bound in given)
+  def is_within_bounds(self, value: Any) -> bool:
+    for name, (_, holds) in _BOUNDS.items():
+      bound = self.metadata.get(name)
+      if bound is not None and not holds(value, bound):
+        return False
+    return True
 
-  def fits(self, value: Any) -> bool:
-    """Whether a number is finite and of 32 bits; a `maximum` of its own may give an integer more."""
+  def has_32_bits(self, value: Any) -> bool:
+    """Whether a number is finite and of 32 bits; a `maximum` of its own may allow a longer int."""
     if isinstance(value, float) or self.type is float:
       return is_finite(value)
     if isinstance(value, int) and self.metadata.get("maximum") is None:
@@ -93,19 +105,37 @@ def fields_of(cls: type) -> list[Field]:
   return [_describe(field, hints[field.name]) for field in dataclasses.fields(cls)]
 
 
-def _describe(field: Any, hint: Any) -> Field:
-  is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
-  others = [part for part in typing.get_args(hint) if part is not type(None)] if is_union else [hint]
-  optional = is_union and len(others) < len(typing.get_args(hint))
-  hint = others[0] if len(others) == 1 else Any
+def _describe(field: dataclasses.Field[Any], hint: Any) -> Field:
+  # `int | None` is an int that may be missing.
+  optional = False
+  if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+    members = set(typing.get_args(hint))
+    optional = type(None) in members
+    members.discard(type(None))
+    hint = members.pop()
+    if members:
+      hint = Any  # Of several types: not checked.
+
   choices = field.metadata.get("choices")
   if typing.get_origin(hint) is typing.Literal:
-    choices, hint = typing.get_args(hint), type(typing.get_args(hint)[0])
-  is_needed = field.default is field.default_factory  # Neither is there.
+    choices = typing.get_args(hint)
+    hint = type(choices[0])
+  if choices is not None:
+    choices = tuple(choices)
+
+  # A plain field has no metadata and no flag; `setting` has None for the field's own name.
   flag = field.metadata.get("flag", "")
-  flag = field.name if flag is None else flag
+  if flag is None:
+    flag = field.name
   return Field(
-    field.name, flag, hint, optional, choices and tuple(choices), field.default, is_needed, field.metadata
+    name=field.name,
+    flag=flag,
+    type=hint,
+    optional=optional,
+    choices=choices,
+    default=field.default,
+    is_needed=field.default is field.default_factory,  # Both are MISSING.
+    metadata=field.metadata,
   )
 
 
@@ -122,47 +152,68 @@ class Settings:
 
   def __post_init__(self) -> None:
     for field in fields_of(type(self)):
-      value = _settled(field.type, getattr(self, field.name))
+      value = _simplified(field.type, getattr(self, field.name))
       object.__setattr__(self, field.name, value)  # The class is frozen.
       _check(field, value)
 
   def to_dict(self) -> dict[str, Any]:
     """All fields as JSON types; `from_dict` is the inverse."""
-    return {field.name: _plain(getattr(self, field.name)) for field in fields_of(type(self))}
+    return {field.name: _to_json(getattr(self, field.name)) for field in fields_of(type(self))}
 
   @classmethod
   def from_dict(cls, values: Mapping[str, Any], *, source: str) -> Self:
     """The inverse of `to_dict`; `source` is the file that messages name."""
-    fields = {field.name: field for field in fields_of(cls)}
     if not isinstance(values, Mapping):
       raise UserError(f"{source} must hold a JSON object. Received: {values!r:.60}.")
-    unknown = sorted(set(values) - set(fields))
-    needed = {name for name, field in fields.items() if field.is_needed or len(field.choices or ()) == 1}
-    missing = sorted(needed - set(values))  # One choice marks a format and its version: a file must have it.
+
+    # A field with one choice marks a format and its version: a file must have it.
+    fields = {field.name: field for field in fields_of(cls)}
+    needed = {
+      name for name, field in fields.items() if field.is_needed or len(field.choices or ()) == 1
+    }
+    unknown = sorted(values.keys() - fields.keys())
+    missing = sorted(needed - values.keys())
     if unknown or missing:
       raise UserError(
-        f"{source} must hold the settings of {cls.__name__}. Received: {', '.join(unknown) or 'nothing'} that it does "
-        f"not know, without {', '.join(missing) or 'nothing'}. It was written by another version, or damaged."
+        f"{source} must hold the settings of {cls.__name__}. Received: "
+        f"{', '.join(unknown) or 'nothing'} that it does not know, without "
+        f"{', '.join(missing) or 'nothing'}. It was written by another version, or damaged."
       )
-    parsed = {name: _parsed(fields[name].type, each, f"{name} in {source}") for name, each in values.items()}
+
+    parsed = {}
+    for name, value in values.items():
+      parsed[name] = _from_json(fields[name].type, value, f"{name} in {source}")
     try:
       return cls(**parsed)
     except UserError as error:
       raise UserError(f"In {source}: {error}") from error
 
 
-def _parsed(kind: Any, value: Any, source: str) -> Any:
+def _from_json(kind: Any, value: Any, source: str) -> Any:
+  """A list as a tuple and an object as `Settings`, where the field's type says so."""
   if isinstance(value, list) and typing.get_origin(kind) is tuple:
-    return tuple(_parsed(typing.get_args(kind)[0], item, source) for item in value)
-  is_settings = isinstance(kind, type) and issubclass(kind, Settings)
-  return kind.from_dict(value, source=source) if is_settings and isinstance(value, Mapping) else value
+    item_kind = typing.get_args(kind)[0]
+    return tuple(_from_json(item_kind, item, source) for item in value)
+  if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, Settings):
+    return kind.from_dict(value, source=source)
+  return value
 
 
-def _settled(kind: Any, value: Any) -> Any:
+def _to_json(value: Any) -> Any:
+  if isinstance(value, Settings):
+    return value.to_dict()
+  if isinstance(value, Mapping):
+    return {key: _to_json(item) for key, item in value.items()}
+  if isinstance(value, (tuple, list)):
+    return [_to_json(item) for item in value]
+  return value
+
+
+def _simplified(kind: Any, value: Any) -> Any:
   """A list as a tuple, a `pathlib.Path` as a string, an integer of NumPy as Python's."""
   if typing.get_origin(kind) is tuple and isinstance(value, (tuple, list)):
-    item = typing.get_args(kind)[0]
-    return tuple(_settled(item, element) for element in value)
+    item_kind = typing.get_args(kind)[0]
+    return tuple(_simplified(item_kind, item) for item in value)
   if kind is str and isinstance(value, os.PathLike):
     return files.text_of(value)
   if kind is int and hasattr(value, "__index__") and not isinstance(value, bool):
@@ -170,41 +221,47 @@ def _settled(kind: Any, value: Any) -> Any:
   return value
 
 
-def _is_of(kind: Any, value: Any) -> bool:
-  """Whether a value has a field's type."""
-  plain = typing.get_origin(kind) or kind
-  if plain is tuple:
-    item = typing.get_args(kind)[0]
-    return isinstance(value, tuple) and all(_is_of(item, element) for element in value)
-  if isinstance(value, bool):
-    return kind in (bool, Any)
-  return kind is Any or isinstance(value, (int, float) if kind is float else plain)
-
-
-def _plain(value: Any) -> Any:
-  if hasattr(value, "to_dict"):
-    return value.to_dict()
-  if isinstance(value, Mapping):
-    return {key: _plain(item) for key, item in value.items()}
-  return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
-
-
 def _check(field: Field, value: Any) -> None:
+  """Raises `UserError` if a value has another type, is out of bounds, or is none of the choices."""
   if value is None and field.optional:
     return
   name = field.flag or field.name
   if value is None:
     raise UserError(f"{name} is needed. Received: none.")
-  if not _is_of(field.type, value):
-    kind = field.type.__name__ if isinstance(field.type, type) else field.type
+  if not _has_type(field.type, value):
+    kind = field.type
+    if isinstance(kind, type):
+      kind = kind.__name__
     raise UserError(f"{name} must be of the type {kind}. Received: {value!r:.60}.")
   if field.choices is not None and value not in field.choices:
-    raise UserError(f"{name} must be one of {', '.join(map(str, field.choices))}. Received: {value!r}.")
-  for item in value if isinstance(value, tuple) else (value,):
-    if not field.holds(item):
+    choices = ", ".join(map(str, field.choices))
+    raise UserError(f"{name} must be one of {choices}. Received: {value!r}.")
+
+  # The bounds of a tuple are those of its items.
+  items = value
+  if not isinstance(value, tuple):
+    items = (value,)
+  for item in items:
+    if not field.is_within_bounds(item):
       raise UserError(f"{name} must be {field.bounds}. Received: {item}.")
-    if not field.fits(item):
-      raise UserError(f"{name} must be a finite number of 32 bits. Received: {item!s:.60}. Give another one.")
+    if not field.has_32_bits(item):
+      raise UserError(
+        f"{name} must be a finite number of 32 bits. Received: {item!s:.60}. Give another one."
+      )
+
+
+def _has_type(kind: Any, value: Any) -> bool:
+  if kind is Any:
+    return True
+  if typing.get_origin(kind) is tuple:
+    item_kind = typing.get_args(kind)[0]
+    return isinstance(value, tuple) and all(_has_type(item_kind, item) for item in value)
+  # For Python True is an integer, here it is a mistake. An integer is a fine float.
+  if isinstance(value, bool):
+    return kind is bool
+  if kind is float:
+    return isinstance(value, (int, float))
+  return isinstance(value, typing.get_origin(kind) or kind)
 
 
 def is_finite(number: float) -> bool:
@@ -213,12 +270,18 @@ def is_finite(number: float) -> bool:
 
 
 def differences(before: Any, now: Any, name: str = "") -> list[str]:
-  """What changed between two JSON values, as "name before → now" with dotted names."""
+  """What changed between two JSON values, as "name before → now" with dotted names.
+
+  {"model": {"size": 1, "depth": 2}} and {"model": {"size": 3, "depth": 2}} give ["model.size 1 → 3"].
+  """
+  changes = []
   if isinstance(before, Mapping) and isinstance(now, Mapping):
-    keys = sorted({*before, *now})
-    return [
-      each for key in keys for each in differences(before.get(key), now.get(key), f"{name}.{key}".lstrip("."))
-    ]
-  if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-    return [each for pair in zip(before, now, strict=True) for each in differences(*pair, name)]
-  return [] if before == now else [f"{name} {before!s:.100} → {now!s:.100}"]
+    for key in sorted(before.keys() | now.keys()):
+      dotted_name = f"{name}.{key}".lstrip(".")
+      changes += differences(before.get(key), now.get(key), dotted_name)
+  elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+    for before_item, now_item in zip(before, now, strict=True):
+      changes += differences(before_item, now_item, name)
+  elif before != now:
+    changes.append(f"{name} {before!s:.100} → {now!s:.100}")
+  return changes
