@@ -27,12 +27,15 @@ import plain_data_creation
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.create import create_records
+from tfrecords_tools.pretraining.job import make_job
 from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
 
 _CORPUS = common.define_corpus_flags()
 _MEGABYTES = flags.DEFINE_float("megabytes", 3.0, "Text for the comparison with the original.")
-_DUPE_FACTOR = flags.DEFINE_integer("dupe_factor", 2, "Passes over the text; the original's default is 40.")
+_DUPE_FACTOR = flags.DEFINE_integer(
+  "dupe_factor", 2, "Passes over the text; the original's default is 40."
+)
 _WORKER_MEGABYTES = flags.DEFINE_list(
   "worker_megabytes", ["3", "30", "100"], "Text for 2 workers against 1; empty leaves it out."
 )
@@ -51,11 +54,16 @@ class _Instances(NamedTuple):
 
 def _settings() -> RecordSettings:
   return RecordSettings(
-    max_seq_length=512, max_predictions_per_seq=20, dupe_factor=_DUPE_FACTOR.value, eval_fraction=0.0
+    max_seq_length=512,
+    max_predictions_per_seq=20,
+    dupe_factor=_DUPE_FACTOR.value,
+    eval_fraction=0.0,
   )
 
 
-def _time_original(documents: list[list[str]], tokenizer: AlbertTokenizer, directory: str) -> _Instances:
+def _time_original(
+  documents: list[list[str]], tokenizer: AlbertTokenizer, directory: str
+) -> _Instances:
   settings = _settings()
   begin = time.process_time()
   instances = plain_data_creation.create(
@@ -73,14 +81,14 @@ def _time_original(documents: list[list[str]], tokenizer: AlbertTokenizer, direc
 def _time_ours(text: str, tokenizer: AlbertTokenizer) -> _Instances:
   with tempfile.TemporaryDirectory(dir=os.path.dirname(text)) as output:
     begin = time.process_time()
-    manifest = create_records(
+    job = make_job(
       [text],
       output,
       tokenizer=tokenizer,
       settings=_settings(),
       options=CorpusOptions(input_format="lines"),
-      runner=LocalRunner(),
     )
+    manifest = create_records(job, LocalRunner())
     return _Instances(manifest.num_records("train"), time.process_time() - begin)
 
 

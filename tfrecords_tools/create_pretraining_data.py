@@ -26,6 +26,7 @@ from albert_tf.settings import Settings, setting
 from albert_tf.tokenization import load_tokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.create import Runner, create_records
+from tfrecords_tools.pretraining.job import make_job
 from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
 from tfrecords_tools.pretraining.statistics import format_summary
@@ -80,14 +81,18 @@ def main(beam_options: Sequence[str]) -> None:
     do_lower_case=source.do_lower_case,
     keep_accents=source.keep_accents,
   )
-  manifest = create_records(
+  job = make_job(
     paths,
     work.output_dir,
     tokenizer=tokenizer,
     settings=commands.from_flags(RecordSettings),
     options=commands.from_flags(CorpusOptions),
-    runner=make_runner(work, beam_options),
     work_dir=work.work_dir,
+  )
+  # Standard output is for the summary.
+  manifest = create_records(
+    job,
+    make_runner(work, beam_options),
     notice=lambda text: print(text, file=sys.stderr, flush=True),
   )
   print(format_summary(manifest))

@@ -1,7 +1,7 @@
 r"""Trains a SentencePiece unigram vocabulary with ALBERT's special ids.
 
-Ids 0-4 are <pad>, <unk>, [CLS], [SEP], [MASK]; ids 5-12 are ( ) " - . – £ €; learned tokens follow. The
-text goes through ALBERT's normalisation first. The same text and flags give the same bytes.
+Ids 0-4 are <pad>, <unk>, [CLS], [SEP], [MASK]; ids 5-12 are ( ) " - . – £ €; learned tokens follow.
+The text goes through ALBERT's normalisation first. The same text and flags give the same bytes.
 
   python tfrecords_tools/train_vocab.py --input 'text/*.txt' --model_prefix vocab/spm --vocab_size 30000
 """
@@ -40,8 +40,10 @@ def main() -> None:
   spec = commands.from_flags(
     vocabulary.VocabularySpec, user_symbols=tuple(_USER_SYMBOL.value or ())
   )
-  options, stats = commands.from_flags(CorpusOptions), CorpusStats()
-  files.makedirs(os.path.dirname(command.model_prefix) or ".")  # Fail before the long work.
+  options = commands.from_flags(CorpusOptions)
+  stats = CorpusStats()
+  # Fail before the long work.
+  files.makedirs(os.path.dirname(command.model_prefix) or ".")
   paths = files.expand_globs(command.input)
   start = time.monotonic()
   vocabulary.make(paths, options, spec, model_prefix=command.model_prefix, stats=stats)

@@ -1,4 +1,7 @@
-"""A SentencePiece unigram vocabulary with ALBERT's special ids: read, normalise, train, write."""
+"""A SentencePiece unigram vocabulary with ALBERT's special ids: read, normalise, train, write.
+
+The work of `train_vocab.py`.
+"""
 
 from collections.abc import Iterator, Sequence
 import contextlib
@@ -16,8 +19,8 @@ from albert_tf.tokenization import TokenizerConfig, normalize_text
 from albert_tf.tokenization.tokenizer import load_processor
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 
-# Passed as a list: as a comma-separated string, as in the original's README, the lone quote is read as the
-# beginning of a quoted field and the vocabulary gets one wrong symbol in the place of six.
+# Passed as a list: as a comma-separated string, as in the original's README, the lone quote is read
+# as the beginning of a quoted field and the vocabulary gets one wrong symbol in the place of six.
 USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 _MEMORY_PER_CHARACTER = 25  # Bytes; SentencePiece sorts all suffixes of its sample.
 _SHOW_LOG_ABOVE_BYTES = 50_000_000  # Training takes minutes: show SentencePiece's own progress.
@@ -58,18 +61,25 @@ def make(
   model_prefix: str,
   stats: CorpusStats,
 ) -> None:
-  """Trains on the text of all files, writes the model to `model_prefix`, and counts in `stats` what is read.
+  """Trains on the text of all files and writes the model to `model_prefix`.
+
+  Args:
+    paths, options: the text.
+    spec: settings of the vocabulary.
+    model_prefix: path and name of the output, without its extensions.
+    stats: counts what is read.
 
   Raises:
     UserError: a file cannot be read, the vocabulary cannot be made, or another process makes one of this prefix.
   """
-  large = sum(map(files.size, paths)) > _SHOW_LOG_ABOVE_BYTES
+  is_large = sum(map(files.size, paths)) > _SHOW_LOG_ABOVE_BYTES
   # A folder of the prefix, because other vocabularies may be made beside it.
   lock_directory = f"{model_prefix}.lock"
   lock = DirectoryLock(lock_directory, flag="--model_prefix")
   lock.acquire()
   try:
-    model = train(read_sentences(paths, options, spec, stats=stats), spec, large=large)
+    sentences = read_sentences(paths, options, spec, stats=stats)
+    model = train(sentences, spec, large=is_large)
     lock.check()
     write(model, model_prefix=model_prefix, spec=spec)
   finally:
@@ -81,30 +91,40 @@ def make(
 def read_sentences(
   paths: Sequence[str], options: CorpusOptions, spec: VocabularySpec, *, stats: CorpusStats
 ) -> Iterator[str]:
-  """Yields the normalised sentences of all files, without empty ones; then prints the memory of training."""
-  count = characters = 0
-  with progress.bar(sum(map(files.size, paths)), desc="Reading text", unit="B") as shown:
+  """Yields the normalised sentences of all files, without empty ones.
+
+  At the end it prints the memory that training will take.
+  """
+  num_sentences = 0
+  num_characters = 0
+  with progress.bar(sum(map(files.size, paths)), desc="Reading text", unit="B") as bar:
     for path in paths:
       for sentence in itertools.chain.from_iterable(iter_documents(path, options, stats=stats)):
-        if text := normalize_text(
+        text = normalize_text(
           sentence, do_lower_case=spec.do_lower_case, keep_accents=spec.keep_accents
-        ):
-          count, characters = count + 1, characters + len(text)
+        )
+        if text:
+          num_sentences += 1
+          num_characters += len(text)
           yield text
-      shown.update(files.size(path))
-  sampled = min(count, spec.input_sentence_size or count)
-  memory = _MEMORY_PER_CHARACTER * characters * sampled / max(1, count) / 2**20
-  text = (
-    f"training on {sampled:,} of {count:,} sentences, which takes about {memory:,.0f} MiB of memory"
+      bar.update(files.size(path))
+
+  # SentencePiece takes a random sample, and memory for that alone.
+  num_sampled = min(num_sentences, spec.input_sentence_size or num_sentences)
+  sampled_characters = num_characters * num_sampled / max(1, num_sentences)
+  print(
+    f"training on {num_sampled:,} of {num_sentences:,} sentences, which takes about "
+    f"{_MEMORY_PER_CHARACTER * sampled_characters / 2**20:,.0f} MiB of memory",
+    file=sys.stderr,
+    flush=True,
   )
-  print(text, file=sys.stderr, flush=True)
 
 
 class _SentencesOrFailure:
   """Sentences for SentencePiece; `failure` is the exception that ended them, if there was one.
 
-  SentencePiece takes an exception for the end of the text and trains on what it has. At an item that is no string it
-  stops with an error of its own, so that is what it gets.
+  SentencePiece takes an exception for the end of the text and trains on what it has. At an item that
+  is no string it stops with an error of its own, so that is what it gets.
   """
 
   def __init__(self, sentences: Iterator[str]):
@@ -136,13 +156,16 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
     UserError: there is no text, or SentencePiece cannot make such a vocabulary of it.
     BaseException: whatever the iterator of sentences raised; nothing was trained then.
   """
-  writer = io.BytesIO()
   first = next(sentences, None)
   if first is None:
     raise UserError(
       "The input must hold text. Received: files without a single sentence. Check --input."
     )
   reading = _SentencesOrFailure(itertools.chain([first], sentences))
+  writer = io.BytesIO()
+  log_level = 2  # Only errors.
+  if large:
+    log_level = 0
   try:
     sentencepiece.SentencePieceTrainer.train(
       sentence_iterator=reading,
@@ -162,14 +185,14 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
       input_sentence_size=spec.input_sentence_size,
       shuffle_input_sentence=True,
       max_sentence_length=1 << 24,  # Bytes; longer sentences would be left out silently.
-      minloglevel=0 if large else 2,
+      minloglevel=log_level,
     )
   except RuntimeError as error:
     if reading.failure is not None:
       raise reading.failure from error
     raise UserError(
-      f"SentencePiece must be able to train {spec.vocab_size:,} tokens on the text. Received from it: "
-      f"{str(error).strip()}. Change --vocab_size or --character_coverage, or add text."
+      f"SentencePiece must be able to train {spec.vocab_size:,} tokens on the text. Received from "
+      f"it: {str(error).strip()}. Change --vocab_size or --character_coverage, or add text."
     ) from error
   return writer.getvalue()
 
@@ -177,11 +200,11 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
 def write(model: bytes, *, model_prefix: str, spec: VocabularySpec) -> None:
   """Writes PREFIX.vocab (tokens and scores), PREFIX.json (settings) and, last, PREFIX.model."""
   processor = load_processor(model, source="the trained model")
-  rows = (
-    f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n"
-    for i in range(processor.vocab_size())
-  )
-  files.write_text(f"{model_prefix}.vocab", "".join(rows))
+  lines = ""
+  for i in range(processor.vocab_size()):
+    lines += f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n"
+  files.write_text(f"{model_prefix}.vocab", lines)
   files.write_json(f"{model_prefix}.json", spec.tokenizer.to_dict())
+  # The model last: whoever finds it finds the rest too.
   with files.atomic_writer(f"{model_prefix}.model") as stream:
     stream.write(model)

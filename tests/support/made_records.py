@@ -1,6 +1,6 @@
 """Records made for a test, with small blocks, and what is then in the directory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import pathlib
 from typing import Any
 
@@ -22,20 +22,21 @@ def make(
   block_bytes: int = 2000,
   runner: Any = None,
   options: CorpusOptions | None = None,
+  notice: Callable[[str], None] = lambda text: None,
   **more: Any,
 ) -> Manifest:
   """`create_records` of files of lines, in so small blocks that there are many; in this process without `runner`."""
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(job, "SMALLEST_BLOCK", block_bytes)
     patch.setattr(local, "_WORTH_PROCESSES", 0)  # A runner of several workers starts them.
-    return create_records(
+    work = job.make_job(
       corpus,
       str(output_dir),
       tokenizer=tokenizer,
       options=options or CorpusOptions(input_format="lines"),
-      runner=runner or LocalRunner(num_workers=1),
       **more,
     )
+    return create_records(work, runner or LocalRunner(num_workers=1), notice=notice)
 
 
 def contents(directory: str | pathlib.Path) -> dict[str, bytes]:
@@ -44,7 +45,9 @@ def contents(directory: str | pathlib.Path) -> dict[str, bytes]:
   return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}
 
 
-def flags(corpus: Sequence[str], model: str, directory: str | pathlib.Path, **more: Any) -> list[str]:
+def flags(
+  corpus: Sequence[str], model: str, directory: str | pathlib.Path, **more: Any
+) -> list[str]:
   """Of the command that makes records."""
   values = {
     "input": ",".join(corpus),

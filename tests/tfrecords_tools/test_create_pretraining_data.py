@@ -464,7 +464,7 @@ def test_a_killed_worker_is_one_line(corpus, tiny_tokenizer, tmp_path, monkeypat
   monkeypatch.setattr(job, "SMALLEST_BLOCK", 1000)
   options = CorpusOptions(input_format="lines")
   work = job.make_job(
-    corpus, str(tmp_path), str(tmp_path), tokenizer=tiny_tokenizer, settings=_CHOICES, options=options
+    corpus, str(tmp_path), tokenizer=tiny_tokenizer, settings=_CHOICES, options=options
   )
   with contextlib.closing(local._Workers(work, 2)) as workers:
 

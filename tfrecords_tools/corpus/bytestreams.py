@@ -2,7 +2,6 @@
 
 import bz2
 from collections.abc import Callable, Generator, Iterable, Iterator
-import contextlib
 import gzip
 import itertools
 import lzma
@@ -15,7 +14,7 @@ import zstandard
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus.options import CorpusStats
+from tfrecords_tools.corpus.options import CorpusFile, CorpusStats
 
 _OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
   b"\x1f\x8b": gzip.open,
@@ -28,7 +27,8 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 _CHUNK = 1 << 16
 _BOM = b"\xef\xbb\xbf"
-# LF, CRLF, CR; and CR CR LF, which a program leaves that writes CRLF for the LF of a CRLF: one end, no blank line.
+# LF, CRLF, CR; and CR CR LF, which a program leaves that writes CRLF for the LF of a CRLF: one end,
+# no blank line.
 _LINE_END = re.compile(rb"\r{0,2}\n|\r")
 _MOST_CRS = 2  # Before an LF that they belong to.
 
@@ -39,18 +39,24 @@ def expected_text_bytes(path: str, num_bytes: int) -> int:
 
 
 def read_chunks(path: str) -> Generator[bytes, None, None]:
-  """Yields the bytes of a file, decompressed as its first bytes tell; raises `UserError` if it is damaged."""
+  """Yields the bytes of a file, decompressed as its first bytes tell.
+
+  Raises:
+    UserError: the file is damaged.
+  """
   with files.open_binary(path) as raw:
     magic = raw.read(6)
     raw.seek(0)
-    opener = next((opener for begin, opener in _OPENERS.items() if magic.startswith(begin)), None)
+    stream: Any = raw
+    for beginning, opener in _OPENERS.items():
+      if magic.startswith(beginning):
+        stream = opener(raw)
     try:
       if magic.startswith(_ZSTD):
         yield from _zstd_chunks(raw)
       else:
-        with opener(raw) if opener else contextlib.nullcontext(raw) as stream:
-          while chunk := stream.read(_CHUNK):
-            yield chunk
+        while chunk := stream.read(_CHUNK):
+          yield chunk
     except _DAMAGE as error:
       raise UserError(
         f"An input file must be readable to its end. Received: {path} ({error}). It is damaged or "
@@ -59,27 +65,38 @@ def read_chunks(path: str) -> Generator[bytes, None, None]:
 
 
 def _zstd_chunks(raw: IO[bytes]) -> Iterator[bytes]:
-  """Decompresses frame by frame, because the library's own reader does not notice a truncated file."""
+  """Decompresses frame by frame, as the library's own reader does not notice a truncated file."""
   frame: Any = None
-  rest = b""
-  while data := rest or raw.read(_CHUNK >> 3):  # May decompress to much more.
-    frame = frame or zstandard.ZstdDecompressor().decompressobj()
+  data = raw.read(_CHUNK >> 3)  # May decompress to much more.
+  while data:
+    if frame is None:
+      frame = zstandard.ZstdDecompressor().decompressobj()
     yield frame.decompress(data)
-    rest = b""
+    data = b""
     if frame.eof:
-      frame, rest = None, frame.unused_data
+      data = frame.unused_data  # The beginning of the next frame.
+      frame = None
+    if not data:
+      data = raw.read(_CHUNK >> 3)
   if frame is not None:
     raise EOFError("Compressed file ended before the end of a frame")
 
 
 def split_head(chunks: Iterator[bytes], size: int = _CHUNK) -> tuple[bytes, Iterator[bytes]]:
-  """The first `size` bytes, or fewer at the end of a file, with LF as line end; and all chunks, as they are."""
-  taken: list[bytes] = []
+  """The beginning of a file, and all of it.
+
+  Args:
+    chunks: of bytes.
+    size: of the beginning; it is shorter where the file ends.
+
+  Returns:
+    The first bytes with LF as line end; all chunks, the first ones too, as they are.
+  """
+  start = b""
   for chunk in chunks:
-    taken.append(chunk)
-    if sum(map(len, taken)) >= size:
+    start += chunk
+    if len(start) >= size:
       break
-  start = b"".join(taken)
   return _LINE_END.sub(b"\n", start[:size]), itertools.chain([start], chunks)
 
 
@@ -102,30 +119,32 @@ def with_line_feeds(chunks: Iterable[bytes]) -> Iterator[bytes]:
   yield held.replace(b"\r", b"\n")
 
 
-def _counted(chunks: Iterable[bytes], stats: CorpusStats) -> Iterator[bytes]:
-  for chunk in chunks:
-    stats.bytes_read += len(chunk)
+def counted(file: CorpusFile) -> Iterator[bytes]:
+  """The chunks of a file, whose bytes are counted."""
+  for chunk in file.chunks:
+    file.stats.bytes_read += len(chunk)
     yield chunk
 
 
-def read_text_lines(chunks: Iterable[bytes], *, stats: CorpusStats, limit: int) -> Iterator[str]:
-  """Lines of text without their end (LF, CRLF or CR); one longer than `limit` bytes comes in parts, which are counted.
+def read_text_lines(file: CorpusFile, *, limit: int) -> Iterator[str]:
+  """Lines of text without their end (LF, CRLF or CR).
 
-  Bytes that are not UTF-8 become U+FFFD; such lines are counted. A leading byte-order mark is dropped.
+  A line longer than `limit` bytes comes in parts. Bytes that are not UTF-8 become U+FFFD. Both are
+  counted. A leading byte-order mark is dropped.
   """
-  rest = b""
-  for number, chunk in enumerate(with_line_feeds(_counted(chunks, stats))):
+  stats = file.stats
+  begun_line = b""
+  for number, chunk in enumerate(with_line_feeds(counted(file))):
     if number == 0:
       chunk = chunk.removeprefix(_BOM)
-    *lines, rest = (rest + chunk).split(b"\n")
+    lines = (begun_line + chunk).split(b"\n")
+    begun_line = lines.pop()
     for line in lines:
-      if len(line) > limit:
-        line = yield from _cut(line, limit, stats)
-      yield decode(line, stats)
-    if len(rest) > limit:
-      rest = yield from _cut(rest, limit, stats)
-  if rest:
-    yield decode(rest, stats)
+      end_of_line = yield from _long_parts(line, limit, stats)
+      yield decode(end_of_line, stats)
+    begun_line = yield from _long_parts(begun_line, limit, stats)
+  if begun_line:
+    yield decode(begun_line, stats)
 
 
 def decode(data: bytes, stats: CorpusStats) -> str:
@@ -137,13 +156,19 @@ def decode(data: bytes, stats: CorpusStats) -> str:
     return data.decode(errors="replace")
 
 
-def _cut(line: bytes, limit: int, stats: CorpusStats) -> Generator[str, None, bytes]:
-  """Yields parts that end after a space, or at least not inside a character; returns the remaining bytes."""
+def _long_parts(line: bytes, limit: int, stats: CorpusStats) -> Generator[str, None, bytes]:
+  """Yields parts of a line until no more than `limit` bytes are left, which it returns.
+
+  A part ends after a space, or at least not inside a character.
+  """
   while len(line) > limit:
-    at = line.rfind(b" ", limit // 2, limit) + 1 or limit
-    while at > limit - 4 and line[at] & 0xC0 == 0x80:
-      at -= 1
+    cut = line.rfind(b" ", limit // 2, limit) + 1
+    if cut == 0:
+      cut = limit
+    # Bytes 10…… continue a character of UTF-8, which has four at most.
+    while cut > limit - 4 and line[cut] & 0xC0 == 0x80:
+      cut -= 1
     stats.long_lines += 1
-    yield decode(line[:at], stats)
-    line = line[at:]
+    yield decode(line[:cut], stats)
+    line = line[cut:]
   return line

@@ -1,55 +1,55 @@
-"""MediaWiki XML dumps: articles as plain text, through mwxml (XML) and mwparserfromhell (wiki markup)."""
+"""MediaWiki XML dumps: articles as plain text, by mwxml (XML) and mwparserfromhell (wiki markup)."""
 
 import codecs
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 import re
 from typing import Any
 
 from albert_tf.errors import UserError, optional_package
-from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
-from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
+from tfrecords_tools.corpus.bytestreams import counted
+from tfrecords_tools.corpus.options import CorpusFile
+from tfrecords_tools.corpus.sentences import DocumentBuilder
 
 _ARTICLES = 0  # The namespace of articles.
 # Sections of links and lists, left out.
 _APPENDICES = frozenset(
-  """see also, references, external links, further reading, notes, bibliography, footnotes, sources,
-  citations, notes and references, works cited, gallery, discography, filmography""".replace("\n ", "").split(
-    ", "
-  )
+  (
+    "see also,references,external links,further reading,notes,bibliography,footnotes,sources,"
+    "citations,notes and references,works cited,gallery,discography,filmography"
+  ).split(",")
 )
+_DROPPED_TAGS = frozenset("table ref gallery math timeline source syntaxhighlight score".split())
+_LINK_TO_FILE = re.compile(r"^\s*:?\s*(file|image|category|media)\s*:", re.IGNORECASE)
 _NOT_TEXT = re.compile(r"[|{}]|__[A-Z]+__")  # Remains of broken markup after parsing.
-# Brackets that a template for pronunciation or another script has left empty: "Alabama () is", "(; Greek".
+# Brackets that a template for pronunciation or another script has left empty: "Alabama () is",
+# "(; Greek".
 _EMPTY_BRACKETS = re.compile(r"\s*\([\s,;:]*\)|(?<=\()(\s*[,;:])+\s*")
 # Of a reference like &#xD800;, which is no character (HTML shows U+FFFD).
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BROKEN_LINE = re.compile(r"(?<=[\w,;)])\n(?=[a-z(])")  # A sentence that goes on in the next line.
-_LINK_TO_FILE = re.compile(r"^\s*:?\s*(file|image|category|media)\s*:", re.IGNORECASE)
-_DROPPED_TAGS = frozenset(
-  ("table", "ref", "gallery", "math", "timeline", "source", "syntaxhighlight", "score")
-)
 
 
-def read_mediawiki(
-  chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
-) -> Iterator[list[str]]:
-  """`mediawiki`: an article a document; redirects and pages outside the article namespace are skipped."""
+def read_mediawiki(file: CorpusFile) -> Iterator[list[str]]:
+  """`mediawiki`: an article a document; redirects and pages that are no articles are skipped."""
   # Deferred, like the parser: only dumps need them.
   from xml.etree import ElementTree
 
-  mwxml = optional_package("mwxml", extra="data", purpose=f"{path} is a dump of Wikipedia, which needs")
+  purpose = f"{file.path} is a dump of Wikipedia, which needs"
+  mwxml = optional_package("mwxml", extra="data", purpose=purpose)
   number = 0
   try:
-    dump = mwxml.Dump.from_file(_TextStream(chunks, stats))
-    for number, page in enumerate(dump.pages, 1):  # noqa: B007
+    dump = mwxml.Dump.from_file(_TextStream(file))
+    for number, page in enumerate(dump.pages, start=1):  # noqa: B007
       revision = None
       for revision in page:  # noqa: B007  The last one is the newest.
         pass
-      if page.namespace != _ARTICLES or page.redirect or revision is None or not revision.text:
-        stats.skipped_records += 1
+      is_article = page.namespace == _ARTICLES and not page.redirect
+      if not is_article or revision is None or not revision.text:
+        file.stats.skipped_records += 1
         continue
-      builder = DocumentBuilder(options, stats)
+      builder = DocumentBuilder(file)
       for paragraph in plain_paragraphs(revision.text):
-        yield from builder.add(split_sentences(paragraph, language=options.language))
+        yield from builder.add_text(paragraph)
       yield from builder.end()
   except UserError:
     raise
@@ -63,22 +63,17 @@ def read_mediawiki(
     ValueError,
   ) as error:
     raise UserError(
-      f"A MediaWiki dump must be complete, well-formed XML in UTF-8. Received: {path}, in or behind page {number} "
-      f"({error}). Download it again."
+      "A MediaWiki dump must be complete, well-formed XML in UTF-8. Received: "
+      f"{file.path}, in or behind page {number} ({error}). Download it again."
     ) from error
 
 
 class _TextStream:
   """The text that mwxml reads: U+FFFD for what is not UTF-8, which is counted."""
 
-  def __init__(self, chunks: Iterable[bytes], stats: CorpusStats):
-    self._chunks, self._stats = chunks, stats
-    self._texts = codecs.iterdecode(self._counted(), "utf-8", "replace")
-
-  def _counted(self) -> Iterator[bytes]:
-    for chunk in self._chunks:
-      self._stats.bytes_read += len(chunk)
-      yield chunk
+  def __init__(self, file: CorpusFile):
+    self._stats = file.stats
+    self._texts = codecs.iterdecode(counted(file), "utf-8", "replace")
 
   def read(self, size: int = -1) -> str:
     """The next part, of any size; empty at the end."""
@@ -88,26 +83,33 @@ class _TextStream:
 
 
 def plain_paragraphs(markup: str) -> Iterator[str]:
-  """The running text of an article: without templates, tables, files, references, headings and appendices."""
+  """The running text of an article.
+
+  Templates, tables, files, references, headings and appendices are left out.
+  """
   wiki = optional_package("mwparserfromhell", extra="data", purpose="Articles of Wikipedia need")
 
+  # Parse, and keep the nodes of running text.
   code = wiki.parse(markup, skip_style_tags=True)
-  kept: list[Any] = []
-  skipping = 0  # Level of the appendix we are in; 0: in none.
+  nodes: list[Any] = []
+  appendix_level = 0  # Of the heading of the appendix that is being left out; 0: none is.
   for node in code.nodes:
     if isinstance(node, wiki.nodes.Heading):
-      if not skipping or node.level <= skipping:
-        name = str(node.title).strip().lower()
-        skipping = node.level if name in _APPENDICES else 0
-      kept.append("\n\n")
-    elif not skipping and not _is_dropped(node, wiki.nodes):
-      kept.append(node)
-  code.nodes = [node if not isinstance(node, str) else wiki.nodes.Text(node) for node in kept]
+      nodes.append(wiki.nodes.Text("\n\n"))
+      if appendix_level == 0 or node.level <= appendix_level:
+        appendix_level = 0
+        if str(node.title).strip().lower() in _APPENDICES:
+          appendix_level = node.level
+    elif appendix_level == 0 and not _is_dropped(node, wiki.nodes):
+      nodes.append(node)
+  code.nodes = nodes
+
+  # Lines that end as sentences do are paragraphs.
   text = _SURROGATE.sub("\ufffd", code.strip_code(normalize=True, collapse=False))
   for line in _BROKEN_LINE.sub(" ", text).split("\n"):
     line = line.replace("'''", "").replace("''", "")
     line = _EMPTY_BRACKETS.sub("", line).strip(" *#:;")
-    if line and line[-1] in ".!?\"')”’" and not _NOT_TEXT.search(line):
+    if line.endswith(tuple(".!?\"')”’")) and not _NOT_TEXT.search(line):
       yield line
 
 
@@ -115,5 +117,5 @@ def _is_dropped(node: Any, nodes: Any) -> bool:
   if isinstance(node, nodes.Template | nodes.Comment | nodes.Argument):
     return True
   if isinstance(node, nodes.Wikilink):
-    return bool(_LINK_TO_FILE.match(str(node.title)))
+    return _LINK_TO_FILE.match(str(node.title)) is not None
   return isinstance(node, nodes.Tag) and str(node.tag).strip().lower() in _DROPPED_TAGS

@@ -1,6 +1,7 @@
-"""Options of a corpus reader, and its counts."""
+"""What the readers of a corpus share: options, counts, and the open file."""
 
 import collections
+from collections.abc import Iterable
 import dataclasses
 from typing import Any
 
@@ -11,8 +12,10 @@ class CorpusOptions(Settings):
   """How files become documents of sentences.
 
   Args:
-    max_line_bytes: a longer line is cut, at white space where there is some, so that memory is bounded.
-    max_document_bytes: a longer document is cut into several between two sentences, for the same reason.
+    max_line_bytes: a longer line is cut, at white space where there is some, so that memory is
+      bounded.
+    max_document_bytes: a longer document is cut into several between two sentences, for the same
+      reason.
     max_record_bytes: a longer record of `jsonl` is an error.
     max_sentence_chars: in `lines`, a longer line cannot be one sentence; it is split into sentences.
   """
@@ -22,8 +25,12 @@ class CorpusOptions(Settings):
     "Format of the text. auto: recognised by the name and first bytes of each file.",
     choices=("auto", "lines", "paragraphs", "mediawiki", "jsonl", "parquet"),
   )
-  language: str = setting("en", "Language of the sentence splitter, as ISO 639 code (all formats but lines).")
-  text_field: str = setting("text", "jsonl, parquet: field with the text, a string or a list of sentences.")
+  language: str = setting(
+    "en", "Language of the sentence splitter, as ISO 639 code (all formats but lines)."
+  )
+  text_field: str = setting(
+    "text", "jsonl, parquet: field with the text, a string or a list of sentences."
+  )
   max_line_bytes: int = 1 << 20
   max_document_bytes: int = 8 << 20
   max_record_bytes: int = 64 << 20
@@ -40,16 +47,40 @@ class CorpusStats:
   documents: int = 0
   sentences: int = 0
   bad_text_replaced: int = 0  # Lines or records with U+FFFD put in.
-  long_lines: int = 0  # Cuts of lines longer than max_line_bytes or, in `lines`, max_sentence_chars.
+  # Cuts of lines longer than max_line_bytes or, in `lines`, max_sentence_chars.
+  long_lines: int = 0
   long_documents: int = 0  # Documents cut because of max_document_bytes.
   skipped_records: int = 0  # Redirects, non-article pages, records without text.
-  formats: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # Files of each.
+  # Files of each.
+  formats: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
   def add(self, fields: dict[str, Any]) -> None:
     """Adds what `to_dict` gave."""
     for name, value in fields.items():
-      ours = getattr(self, name)
-      setattr(self, name, ours + (collections.Counter(value) if name == "formats" else value))
+      if name == "formats":
+        self.formats.update(value)
+      else:
+        setattr(self, name, getattr(self, name) + value)
 
   def to_dict(self) -> dict[str, Any]:
-    return {**dataclasses.asdict(self), "formats": dict(sorted(self.formats.items()))}
+    # In a fixed order, so that the manifest does not depend on which worker was first.
+    return dataclasses.asdict(self) | {"formats": dict(sorted(self.formats.items()))}
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusFile:
+  """An open file, as the reader of its format gets it.
+
+  Args:
+    path: of the file.
+    head: its first bytes, with LF as line end.
+    chunks: all its bytes, decompressed.
+    options: how it is read.
+    stats: counts what is read.
+  """
+
+  path: str
+  head: bytes
+  chunks: Iterable[bytes]
+  options: CorpusOptions
+  stats: CorpusStats

@@ -1,4 +1,4 @@
-"""Reads files as documents: recognises formats, and has `iter_documents`, which all data tools use."""
+"""Reads files as documents: `iter_documents`, which all data tools use, recognises the format."""
 
 from collections.abc import Iterable, Iterator
 import contextlib
@@ -8,15 +8,17 @@ import re
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus import mediawiki, structured, text
 from tfrecords_tools.corpus.bytestreams import read_chunks, split_head
-from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
+from tfrecords_tools.corpus.options import CorpusFile, CorpusOptions, CorpusStats
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b\x1c\x1d\x1e\x1f\b")
 _MAX_CONTROL_SHARE = 0.02
-_MAX_BAD_SHARE = 0.001  # Of the first bytes: more is another encoding. Fewer are replaced and counted.
+_MAX_BAD_SHARE = (
+  0.001  # Of the first bytes: more is another encoding. Fewer are replaced and counted.
+)
 _BINARY = (
-  "Input must be text (plain or compressed by gzip, bzip2, xz or zstd) or Parquet. Received: {}, which is binary. "
-  "Leave it out of --input."
+  "Input must be text (plain or compressed by gzip, bzip2, xz or zstd) or Parquet. Received: {}, "
+  "which is binary. Leave it out of --input."
 )
 # Beginnings that plain text does not have. Prose may begin with a bracket, a quote or "<", and hold commas.
 _NOT_PLAIN = {
@@ -35,8 +37,8 @@ _READERS = {
 def iter_documents(path: str, options: CorpusOptions, *, stats: CorpusStats) -> Iterator[list[str]]:
   """Yields the documents of one file, each a list of raw (un-normalised) sentences, in file order.
 
-  The n-th document of a file is the same for the same file and options on every machine, so
-  (index of the file, n) is a stable key. A file boundary ends a document. Memory is bounded by the longest
+  The n-th document of a file is the same for the same file and options on every machine, so (index
+  of the file, n) is a stable key. A file boundary ends a document. Memory is bounded by the longest
   document, at most `options.max_document_bytes`, and one block of bytes.
 
   Args:
@@ -63,7 +65,7 @@ def iter_documents(path: str, options: CorpusOptions, *, stats: CorpusStats) -> 
     if head:
       if kind != "parquet":
         chunks = _without_nul(chunks, path)
-      for document in _READERS[kind](chunks, head, path, options=options, stats=stats):
+      for document in _READERS[kind](CorpusFile(path, head, chunks, options, stats)):
         stats.documents += 1
         stats.sentences += len(document)
         yield document
@@ -75,16 +77,18 @@ def _check_is_text(head: bytes, path: str) -> None:
   """Raises a `UserError` for a binary file: NUL or many control bytes, or another encoding."""
   if head.startswith(_UTF16):
     raise UserError(
-      f"Text must be UTF-8. Received: {path}, which is UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 FILE."
+      f"Text must be UTF-8. Received: {path}, which is UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 "
+      "FILE."
     )
   controls = sum(byte < 32 and byte not in _TEXT_CONTROLS for byte in head)
   if b"\0" in head or controls > _MAX_CONTROL_SHARE * len(head):
     raise UserError(_BINARY.format(path))
-  bad = head.decode(errors="replace").count("\ufffd") - head.count("\ufffd".encode())
-  if bad > max(3, _MAX_BAD_SHARE * len(head)):
+  # The character U+FFFD may be in the text itself.
+  num_bad = head.decode(errors="replace").count("\ufffd") - head.count("\ufffd".encode())
+  if num_bad > max(3, _MAX_BAD_SHARE * len(head)):
     raise UserError(
-      f"Text must be UTF-8. Received: {path}, where {bad} of the first {len(head):,} bytes are not. Convert it: "
-      "iconv -f LATIN1 -t UTF-8 FILE."
+      f"Text must be UTF-8. Received: {path}, where {num_bad} of the first {len(head):,} bytes are "
+      "not. Convert it: iconv -f LATIN1 -t UTF-8 FILE."
     )
 
 
@@ -93,7 +97,9 @@ def _without_nul(chunks: Iterable[bytes], path: str) -> Iterator[bytes]:
   position = 0
   for chunk in chunks:
     if b"\0" in chunk:
-      raise UserError(_BINARY.format(f"{path}, with a NUL at byte {position + chunk.index(0):,} of its text"))
+      raise UserError(
+        _BINARY.format(f"{path}, with a NUL at byte {position + chunk.index(0):,} of its text")
+      )
     position += len(chunk)
     yield chunk
 
@@ -121,35 +127,36 @@ def _detect(head: bytes, path: str, options: CorpusOptions) -> str:
     return "mediawiki"
   if re.match(r"<doc\s[^>]*\bid=", start):
     raise UserError(
-      f"WikiExtractor's output must be JSON lines. Received: {path}, with blocks <doc …>. Run it with --json, "
-      "or give the dump itself."
+      f"WikiExtractor's output must be JSON lines. Received: {path}, with blocks <doc …>. Run it "
+      "with --json, or give the dump itself."
     )
   if start.startswith("{") and _is_json_lines(start):
     return "jsonl"
   other_kind = _other_kind(start)
   if other_kind:
     raise UserError(
-      f"--input_format=auto takes plain text, MediaWiki dumps, Parquet, and JSON with one object a line. Received: "
-      f"{path}, which begins like {other_kind}. Convert it, or if it is text pass --input_format=lines or paragraphs."
+      "--input_format=auto takes plain text, MediaWiki dumps, Parquet, and JSON with one object a "
+      f"line. Received: {path}, which begins like {other_kind}. Convert it, or if it is text pass "
+      "--input_format=lines or paragraphs."
     )
 
   # Plain text.
   plain_format = text.plain_format(start)
   if plain_format is None:
     raise UserError(
-      f"--input_format=auto must be certain. Received: {path}, with single sentences as lines and blank lines "
-      "between them: each may be a document of its own (--input_format=lines), or a paragraph of one document "
-      "(--input_format=paragraphs). Pass the one that is meant."
+      f"--input_format=auto must be certain. Received: {path}, with single sentences as lines and "
+      "blank lines between them: each may be a document of its own (--input_format=lines), or a "
+      "paragraph of one document (--input_format=paragraphs). Pass the one that is meant."
     )
   return plain_format
 
 
 def _is_json_lines(start: str) -> bool:
-  first_line, _, rest = start.partition("\n")
+  first_line, _, following = start.partition("\n")
   try:
     return isinstance(json.loads(first_line), dict)
   except ValueError:
-    return not rest  # A first record longer than the head.
+    return not following  # A first record longer than the head.
 
 
 def _other_kind(start: str) -> str:

@@ -5,7 +5,7 @@ import re
 
 import sentencex
 
-from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
+from tfrecords_tools.corpus.options import CorpusFile
 
 _LONE_NUMBER = re.compile(r"\(?(\d{1,3}|[A-Za-z])[.)]$")  # "1." of "1. First, open the box."
 
@@ -26,7 +26,9 @@ def split_sentences(paragraph: str, *, language: str = "en") -> list[str]:
   """
   sentences: list[str] = []
   pending = ""
-  for sentence in map(str.strip, sentencex.segment(language, " ".join(paragraph.split()))):
+  one_line = " ".join(paragraph.split())
+  for segment in sentencex.segment(language, one_line):
+    sentence = segment.strip()
     if _LONE_NUMBER.match(sentence):
       pending += sentence + " "
     elif sentence:
@@ -38,18 +40,18 @@ def split_sentences(paragraph: str, *, language: str = "en") -> list[str]:
 
 
 class DocumentBuilder:
-  """Collects the sentences of a document, and limits its size.
+  """Collects the sentences of a document, and limits its size, so that memory is bounded.
 
   Example:
-    >>> builder = DocumentBuilder(options, stats)
+    >>> builder = DocumentBuilder(file)
     >>> for sentence in sentences:
     ...   yield from builder.add([sentence])
     >>> yield from builder.end()
   """
 
-  def __init__(self, options: CorpusOptions, stats: CorpusStats):
-    self._limit = options.max_document_bytes
-    self._stats = stats
+  def __init__(self, file: CorpusFile):
+    self._options = file.options
+    self._stats = file.stats
     self._sentences: list[str] = []
     self._size = 0
     self._was_cut = False
@@ -57,12 +59,17 @@ class DocumentBuilder:
   def add(self, sentences: Iterable[str]) -> Iterator[list[str]]:
     """Adds sentences to the document; yields it if it has become too long."""
     for sentence in sentences:
-      if self._size > self._limit:
+      if self._size > self._options.max_document_bytes:
         yield self._take()
-        self._stats.long_documents += not self._was_cut
+        if not self._was_cut:
+          self._stats.long_documents += 1
         self._was_cut = True
       self._sentences.append(sentence)
       self._size += len(sentence)
+
+  def add_text(self, paragraph: str) -> Iterator[list[str]]:
+    """Adds the sentences of running text."""
+    return self.add(split_sentences(paragraph, language=self._options.language))
 
   def end(self) -> Iterator[list[str]]:
     """Ends the document; yields it unless it is empty."""
@@ -71,5 +78,7 @@ class DocumentBuilder:
     self._was_cut = False
 
   def _take(self) -> list[str]:
-    sentences, self._sentences, self._size = self._sentences, [], 0
+    sentences = self._sentences
+    self._sentences = []
+    self._size = 0
     return sentences

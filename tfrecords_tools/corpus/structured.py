@@ -1,114 +1,126 @@
 """Reads JSON lines and Parquet, where a field has each document's text."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 import contextlib
-import itertools
 import json
 from typing import Any
 
 from albert_tf import files
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus.bytestreams import decode, read_text_lines
-from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
+from tfrecords_tools.corpus.options import CorpusFile
 from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
 
 PARQUET_MAGIC = b"PAR1"
 _PARQUET_ROWS = 64  # Rows decoded at a time.
 
 
-def read_json_lines(
-  chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
-) -> Iterator[list[str]]:
+def read_json_lines(file: CorpusFile) -> Iterator[list[str]]:
   """`jsonl`: one JSON object a line; its `text_field` is a string, or a list of sentences."""
-  limit = options.max_record_bytes
-  for number, line in enumerate(read_text_lines(chunks, stats=stats, limit=limit), 1):
+  limit = file.options.max_record_bytes
+  field = file.options.text_field
+  for number, line in enumerate(read_text_lines(file, limit=limit), start=1):
     if not line.strip():
       continue
-    where = f"{path}, line {number}"
+    where = f"{file.path}, line {number}"
     try:
       record = json.loads(line)
     except (ValueError, RecursionError) as error:
       raise UserError(
-        f"A file of --input_format=jsonl must hold one JSON object a line, of at most {limit >> 20} MiB. "
-        f"Received: {line[:60]!r} in {where} ({error})."
+        "A file of --input_format=jsonl must hold one JSON object a line, of at most "
+        f"{limit >> 20} MiB. Received: {line[:60]!r} in {where} ({error})."
       ) from error
-    if not isinstance(record, dict) or options.text_field not in record:
-      received = sorted(record) if isinstance(record, dict) else type(record).__name__
-      raise UserError(_no_field(options.text_field, where, received))
-    yield from _text_document(record[options.text_field], where, options=options, stats=stats)
+    if not isinstance(record, dict):
+      raise _no_field(field, where, type(record).__name__)
+    if field not in record:
+      raise _no_field(field, where, sorted(record))
+    yield from _text_document(record[field], where, file)
 
 
-def read_parquet(
-  chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
-) -> Iterator[list[str]]:
+def read_parquet(file: CorpusFile) -> Iterator[list[str]]:
   """`parquet`: one row a document; the column `text_field` is a string, or a list of sentences."""
   import pyarrow as pa  # A second to import, and most corpora are text.
   import pyarrow.parquet as pq
 
+  field = file.options.text_field
   row = 0
   try:
-    with files.open_binary(path) as raw:
+    with files.open_binary(file.path) as raw:
       table = pq.ParquetFile(raw, pre_buffer=False)
-      if options.text_field not in table.schema_arrow.names:
-        raise UserError(_no_field(options.text_field, path, sorted(table.schema_arrow.names)))
-      for batch in table.iter_batches(
-        batch_size=_PARQUET_ROWS, columns=[options.text_field], use_threads=False
-      ):
+      if field not in table.schema_arrow.names:
+        raise _no_field(field, file.path, sorted(table.schema_arrow.names))
+      for batch in table.iter_batches(_PARQUET_ROWS, columns=[field], use_threads=False):
         for value in _as_bytes(batch.column(0), pa):
           row += 1
-          yield from _text_document(value, f"{path}, row {row}", options=options, stats=stats)
-          items = value if isinstance(value, list) else [value]
-          stats.bytes_read += sum(map(len, filter(None, items)))
+          yield from _text_document(value, f"{file.path}, row {row}", file)
+          file.stats.bytes_read += sum(len(item) for item in _items(value))
   except UserError:
     raise
-  except (pa.ArrowException, OSError, ValueError) as error:  # The last: names of columns that are not UTF-8.
+  # The last where the names of columns are not UTF-8.
+  except (pa.ArrowException, OSError, ValueError) as error:
     raise UserError(
-      f"A file of --input_format=parquet must be a complete one. Received: {path}, which cannot be read behind row "
-      f"{row} ({' '.join(str(error).split())}). Copy it again, or leave it out."
+      f"A file of --input_format=parquet must be a complete one. Received: {file.path}, which cannot "
+      f"be read behind row {row} ({' '.join(str(error).split())}). Copy it again, or leave it out."
     ) from error
 
 
+def _no_field(name: str, where: str, received: object) -> UserError:
+  return UserError(
+    f"Records must have the column {name!r}. Received: {received} in {where}. Name it with "
+    "--text_field."
+  )
+
+
 def _as_bytes(column: Any, pa: Any) -> list[Any]:
-  """Values as bytes: Arrow's own conversion to text would stop at bad UTF-8. Of another type as they are."""
+  """Values of Arrow's columns of text as bytes, of other types as they are.
+
+  Arrow's own conversion to text would stop at bad UTF-8.
+  """
   if pa.types.is_dictionary(column.type):
     column = column.dictionary_decode()
-  is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+  type_of_bytes = pa.large_binary()
+  if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+    type_of_bytes = pa.large_list(type_of_bytes)
   with contextlib.suppress(pa.ArrowNotImplementedError):
-    column = column.cast(pa.large_list(pa.large_binary()) if is_list else pa.large_binary())
+    column = column.cast(type_of_bytes)
   return column.to_pylist()
 
 
-def _text_document(
-  value: Any, where: str, *, options: CorpusOptions, stats: CorpusStats
-) -> Iterator[list[str]]:
-  """The document of a text or a list of sentences; without sentences there is none, and it is counted.
+def _items(value: Any) -> list[Any]:
+  """The texts of a field, or what it holds in place of them."""
+  items = value
+  if not isinstance(value, list):
+    items = [value]
+  return [item for item in items if item is not None]
+
+
+def _text_document(value: Any, where: str, file: CorpusFile) -> Iterator[list[str]]:
+  """The document of a text, or of a list of sentences; one without sentences is left out.
 
   Args:
     value: strings, or bytes of UTF-8.
     where: the record, for messages.
-    options, stats: of the reader.
+    file: that holds it.
   """
-  items = [item for item in (value if isinstance(value, list) else [value]) if item is not None]
-  for item in items:
-    if not isinstance(item, (str, bytes)):
+  sentences: list[str] = []
+  for item in _items(value):
+    if isinstance(item, str):
+      # JSON can escape half a surrogate pair, which is no character of UTF-8.
+      item = item.encode(errors="surrogatepass")
+    if not isinstance(item, bytes):
       raise UserError(
-        f"The column {options.text_field!r} must hold text, or lists of sentences. Received: "
+        f"The column {file.options.text_field!r} must hold text, or lists of sentences. Received: "
         f"{type(item).__name__} in {where}. Name another with --text_field."
       )
-  # JSON can escape half a surrogate pair, which is no character of UTF-8.
-  texts = [
-    decode(item.encode(errors="surrogatepass") if isinstance(item, str) else item, stats) for item in items
-  ]
-  if isinstance(value, list):
-    sentences = [" ".join(text.split()) for text in texts if text.strip()]
-  else:
-    lines = itertools.chain.from_iterable(text.splitlines() for text in texts)
-    sentences = [sentence for line in lines for sentence in split_sentences(line, language=options.language)]
-  stats.skipped_records += not sentences
-  builder = DocumentBuilder(options, stats)
+    text = decode(item, file.stats)
+    if isinstance(value, list):
+      sentences.append(" ".join(text.split()))
+    else:
+      for line in text.splitlines():
+        sentences += split_sentences(line, language=file.options.language)
+  sentences = [sentence for sentence in sentences if sentence]
+  if not sentences:
+    file.stats.skipped_records += 1
+  builder = DocumentBuilder(file)
   yield from builder.add(sentences)
   yield from builder.end()
-
-
-def _no_field(name: str, where: str, received: object) -> str:
-  return f"Records must have the column {name!r}. Received: {received} in {where}. Name it with --text_field."

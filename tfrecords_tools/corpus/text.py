@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 from tfrecords_tools.corpus.bytestreams import read_text_lines
-from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
+from tfrecords_tools.corpus.options import CorpusFile
 from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
 
 _CHAPTER = re.compile(
@@ -30,18 +30,16 @@ _TABLE_ROWS = 0.9  # So many of a table's rows have as many cells as the first.
 _PARAGRAPH_CHARS = 1 << 16  # A wrapped paragraph that never ends is split into sentences in parts.
 
 
-def read_sentence_lines(
-  chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
-) -> Iterator[list[str]]:
+def read_sentence_lines(file: CorpusFile) -> Iterator[list[str]]:
   """`lines`: one sentence a line, a blank line (or the end of the file) ends a document."""
-  builder = DocumentBuilder(options, stats)
-  for line in read_text_lines(chunks, stats=stats, limit=options.max_line_bytes):
+  builder = DocumentBuilder(file)
+  for line in read_text_lines(file, limit=file.options.max_line_bytes):
     text = line.strip()
     if not text:
       yield from builder.end()
-    elif len(text) > options.max_sentence_chars:
-      stats.long_lines += 1
-      yield from builder.add(split_sentences(text, language=options.language))
+    elif len(text) > file.options.max_sentence_chars:
+      file.stats.long_lines += 1
+      yield from builder.add_text(text)
     else:
       yield from builder.add([text])
   yield from builder.end()
@@ -61,25 +59,26 @@ class _Paragraph(NamedTuple):
   is_heading: bool = False
 
 
-def read_paragraphs(
-  chunks: Iterable[bytes], head: bytes, path: str, *, options: CorpusOptions, stats: CorpusStats
-) -> Iterator[list[str]]:
+def read_paragraphs(file: CorpusFile) -> Iterator[list[str]]:
   """`paragraphs`: running text; `paragraph_layout` says what lines and blank lines mean."""
-  find_paragraphs = _LAYOUTS[paragraph_layout(head)]
-  lines = read_text_lines(chunks, stats=stats, limit=options.max_line_bytes)
-  builder = DocumentBuilder(options, stats)
+  find_paragraphs = _LAYOUTS[paragraph_layout(file.head)]
+  lines = read_text_lines(file, limit=file.options.max_line_bytes)
+  builder = DocumentBuilder(file)
   for paragraph in find_paragraphs(lines):
     if paragraph.ends_document:
       yield from builder.end()
     if paragraph.is_heading:
       yield from builder.add([paragraph.text])
     else:
-      yield from builder.add(split_sentences(paragraph.text, language=options.language))
+      yield from builder.add_text(paragraph.text)
   yield from builder.end()
 
 
 def _wikitext_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
-  """`wikitext`: " = Title = " begins a document, " = = Section = = " is left out, all other lines are paragraphs."""
+  """`wikitext`: " = Title = " begins a document, " = = Section = = " is left out.
+
+  All other lines are paragraphs.
+  """
   for line in lines:
     heading = _WIKITEXT_HEADING.match(line)
     if heading is None:
@@ -125,7 +124,10 @@ _LAYOUTS: dict[str, Callable[[Iterable[str]], Iterator[_Paragraph]]] = {
 
 
 def _mark_documents(lines: Iterable[str], *, blank_lines: int) -> Iterator[_Paragraph]:
-  """The lines, stripped; so many blank ones, a form feed or a chapter's heading end the document before them."""
+  """The lines, stripped, with marks where a document ends before them.
+
+  So many blank lines, a form feed or the heading of a chapter end one.
+  """
   blank = 0
   for line in lines:
     text = line.strip()
@@ -158,9 +160,9 @@ def _join_wrapped(lines: list[str]) -> str:
 def plain_format(text: str) -> str | None:
   """The format of plain text, `lines` or `paragraphs`; None if both are possible and give different documents.
 
-  Lines that hold several sentences, or sentences that go on over lines, are paragraphs. Single sentences with blank
-  lines between them are paragraphs of one document where something else ends documents: a heading or a larger gap.
-  Without that, each may be a document.
+  Lines that hold several sentences, or sentences that go on over lines, are paragraphs. Single
+  sentences with blank lines between them are paragraphs of one document where something else ends
+  documents: a heading or a larger gap. Without that, each may be a document.
   """
   lines = text.split("\n")[:_SAMPLED_LINES]
   filled = [line for line in lines if line.strip()]
@@ -190,7 +192,8 @@ def is_table(text: str) -> bool:
 def _may_name_columns(line: str, mark: str) -> bool:
   """Whether a first line may be that of a table with `mark` between its cells.
 
-  Prose has a space behind its commas. So the line must name columns or have quoted cells, unless tabs divide it.
+  Prose has a space behind its commas. So the line must name columns or have quoted cells, unless
+  tabs divide it.
   """
   if mark == "\t" or f'"{mark}"' in line:
     return True
@@ -198,20 +201,31 @@ def _may_name_columns(line: str, mark: str) -> bool:
 
 
 def _has_equal_rows(lines: list[str], mark: str) -> bool:
-  """Whether nearly all lines have as many cells as the first, more than one; the last may be cut."""
+  """Whether nearly all lines have as many cells as the first, more than one.
+
+  The last line may be cut.
+  """
   complete = max(2, len(lines) - 1)
   rows = list(csv.reader(lines, delimiter=mark))[:complete]
   num_cells, num_rows = collections.Counter(map(len, rows)).most_common(1)[0]
+  # Prose may have many lines with as many commas; a table has the names of its columns first.
   is_of_first_row = num_cells == len(rows[0])
   return len(rows) > 1 and num_cells > 1 and is_of_first_row and num_rows >= _TABLE_ROWS * len(rows)
 
 
 def _is_wrapped(lines: list[str]) -> bool:
-  """Whether sentences go on over lines: many lines in the middle of one begin in lower case, and not all do."""
+  """Whether sentences go on over lines.
+
+  Then many lines in the middle of one begin in lower case, and not all lines do.
+  """
   stripped = [line.strip() for line in lines]
-  pairs = [(line, following) for line, following in itertools.pairwise(stripped) if line and following]
+  pairs = [
+    (line, following) for line, following in itertools.pairwise(stripped) if line and following
+  ]
   going_on = sum(following[0].islower() and line[-1] not in ".!?\"'”’" for line, following in pairs)
-  capitals = sum(line[:1].isupper() for line in stripped)  # None in text that was lower-cased before.
+  capitals = sum(
+    line[:1].isupper() for line in stripped
+  )  # None in text that was lower-cased before.
   return going_on > 0.2 * len(pairs) and capitals > 0.02 * len(stripped)
 
 
@@ -238,10 +252,11 @@ def paragraph_layout(head: bytes) -> str:
 def _is_spaced(lines: list[str]) -> bool:
   """Whether most lines have a blank one before and after them."""
   filled = [bool(line.strip()) for line in lines]
-  framed = [False, *filled, False]  # The file's ends count as blank lines.
-  alone = 0
-  for before, line, after in zip(framed, filled, framed[2:], strict=False):
-    if line and not before and not after:
-      alone += 1
+  before = [False] + filled  # The file's ends count as blank lines.
+  after = filled[1:] + [False]
+  num_alone = 0
+  for is_filled_before, is_filled, is_filled_after in zip(before, filled, after, strict=False):
+    if is_filled and not is_filled_before and not is_filled_after:
+      num_alone += 1
   num_filled = sum(filled)
-  return num_filled > 2 and alone > 0.5 * num_filled
+  return num_filled > 2 and num_alone > 0.5 * num_filled

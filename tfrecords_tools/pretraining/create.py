@@ -7,12 +7,10 @@ from typing import ClassVar, Protocol
 from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
 from albert_tf.records import Manifest, RecordFile
-from albert_tf.tokenization import Tokenizer
-from tfrecords_tools.corpus import CorpusOptions, detect_format
+from tfrecords_tools.corpus import detect_format
 from tfrecords_tools.pretraining import job as jobs
 from tfrecords_tools.pretraining.estimate import check_room, estimate
 from tfrecords_tools.pretraining.job import Job
-from tfrecords_tools.pretraining.settings import RecordSettings
 from tfrecords_tools.pretraining.stages import BlockResult
 from tfrecords_tools.pretraining.statistics import baseline
 
@@ -27,52 +25,34 @@ class Runner(Protocol):
 
 
 def create_records(
-  paths: Sequence[str],
-  output_dir: str,
-  *,
-  tokenizer: Tokenizer,
-  settings: RecordSettings,
-  options: CorpusOptions,
-  runner: Runner,
-  work_dir: str | None = None,
-  notice: Callable[[str], None] = lambda text: None,
+  job: Job, runner: Runner, *, notice: Callable[[str], None] = lambda text: None
 ) -> Manifest:
   """Makes the records of a corpus, or continues an earlier run of the same plan.
 
   Args:
-    paths: input files, in the order that numbers them.
-    output_dir: for train-*, eval-*, manifest.json and the tokenizer.
-    tokenizer, settings, options: what decides the bytes.
+    job: input, settings and directories: what decides the bytes.
     runner: what does the work; the bytes do not depend on it.
-    work_dir: where a folder for unfinished work is made, and removed at the end; default
-      `output_dir`.
     notice: receives how the first file is read and what the work will take, or that there is
       nothing to do.
 
   Returns:
-    The manifest, saved in `output_dir` as the last step.
+    The manifest, saved in `job.output_dir` as the last step.
 
   Raises:
     UserError: nothing to make records of, no room for them, a directory made with other settings
       or held by another process, input that changes while it is read.
   """
-  job = jobs.make_job(
-    paths,
-    output_dir,
-    work_dir or output_dir,
-    tokenizer=tokenizer,
-    settings=settings,
-    options=options,
-  )
   manifest = jobs.finished_before(job)
   if manifest is not None:
     jobs.remove_work(job)  # A run may have been cut short while it removed it.
-    notice(f"nothing to do: {output_dir} is finished")
+    notice(f"nothing to do: {job.output_dir} is finished")
     return manifest
 
   # What the user should know before hours of work.
-  if options.input_format == "auto":
-    notice(f"--input_format=auto: {paths[0]} is read as {detect_format(paths[0], options)}")
+  if job.options.input_format == "auto":
+    first_path = job.paths[0]
+    first_format = detect_format(first_path, job.options)
+    notice(f"--input_format=auto: {first_path} is read as {first_format}")
   work = estimate(job)
   if work is not None:
     notice(str(work))
@@ -93,9 +73,9 @@ def create_records(
         lock.check()
       # The manifest last: it says that the directory is complete.
       manifest = _make_manifest(job, result, record_files)
-      tokenizer.save_pretrained(output_dir)
+      job.tokenizer.save_pretrained(job.output_dir)
       jobs.move_into_place(job, record_files)
-      manifest.save(output_dir)
+      manifest.save(job.output_dir)
     jobs.remove_work(job)
   return manifest
 

@@ -15,7 +15,6 @@ from tfrecords_tools.pretraining.stages import BlockMaker, BlockResult, read_blo
 
 _WORTH_AN_ESTIMATE = 64 << 20  # Bytes of text times passes; fewer take seconds.
 _SAMPLE_BYTES = 1 << 20
-_SAMPLE_PASSES = 4  # At most: enough to outweigh the start of a measurement.
 # Of the estimated bytes: the beginning of a corpus may be a little larger than the rest.
 _CERTAIN_SHARE = 0.8
 
@@ -44,9 +43,8 @@ def estimate(job: Job) -> Estimate | None:
   if text_bytes * num_passes < _WORTH_AN_ESTIMATE:
     return None
 
-  # The sample: one block, in a few of the passes.
-  sample_passes = min(num_passes, _SAMPLE_PASSES)
-  settings = dataclasses.replace(job.settings, dupe_factor=sample_passes)
+  # The sample: one block, in one pass.
+  settings = dataclasses.replace(job.settings, dupe_factor=1)
   sample = dataclasses.replace(job, settings=settings, block_bytes=_SAMPLE_BYTES)
   make_instances = BlockMaker(sample)
   largest_file = job.sizes.index(max(job.sizes))
@@ -59,9 +57,9 @@ def estimate(job: Job) -> Estimate | None:
 
   # All of the text, in all passes; reading is done once.
   text_ratio = text_bytes / max(1, block.num_bytes)
-  work_ratio = (num_passes + PASSES_OF_READING) / (sample_passes + PASSES_OF_READING)
+  work_ratio = (num_passes + PASSES_OF_READING) / (1 + PASSES_OF_READING)
   return Estimate(
-    record_bytes=round(record_bytes * text_ratio * num_passes / sample_passes),
+    record_bytes=round(record_bytes * text_ratio * num_passes),
     seconds=seconds * text_ratio * work_ratio,
   )
 

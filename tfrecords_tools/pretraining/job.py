@@ -97,13 +97,21 @@ def _sha256(plan: Mapping[str, Any]) -> str:
 def make_job(
   paths: Sequence[str],
   output_dir: str,
-  work_dir: str,
   *,
   tokenizer: Tokenizer,
   settings: RecordSettings,
   options: CorpusOptions,
+  work_dir: str | None = None,
 ) -> Job:
-  """The job of making records of `paths`, which are looked at and not read."""
+  """The job of making records, whose input is looked at and not read.
+
+  Args:
+    paths: input files, in the order that numbers them.
+    output_dir: for train-*, eval-*, manifest.json and the tokenizer.
+    tokenizer, settings, options: what decides the bytes.
+    work_dir: where a folder for unfinished work is made, and removed at the end; default
+      `output_dir`.
+  """
   input_files = _look_at(paths)
   sizes = [file["num_bytes"] for file in input_files]
   settings = settings.with_num_shards(sum(map(expected_text_bytes, paths, sizes)))
@@ -127,7 +135,7 @@ def make_job(
     tokenizer=tokenizer,
     settings=settings,
     output_dir=output_dir,
-    work_dir=os.path.join(work_dir, STAGE_DIR_NAME),
+    work_dir=os.path.join(work_dir or output_dir, STAGE_DIR_NAME),
     block_bytes=min(max(sum(sizes) // _NUM_BLOCKS, SMALLEST_BLOCK), _LARGEST_BLOCK),
     # As it will be read back, with lists for tuples, so that plans can be compared.
     plan=json.loads(json.dumps(plan)),
