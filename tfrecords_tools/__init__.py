@@ -1,1 +1,1 @@
-"""Text to TFRecords: corpus readers, vocabulary training, pretraining data. No Keras, no training code."""
+"""Text to TFRecords: corpus readers, vocabularies, pretraining data. No Keras, no training."""

@@ -72,6 +72,7 @@ flags.mark_flags_as_mutual_exclusive(["spm_model_file", "vocab_file"], required=
 
 
 def main(beam_options: Sequence[str]) -> None:
+  # The flags, each group as one object.
   start = time.monotonic()
   source = commands.from_flags(Source)
   work = commands.from_flags(Work)
@@ -105,6 +106,7 @@ def make_runner(work: Work, beam_options: Sequence[str]) -> Runner:
     from tfrecords_tools.pretraining.beam import BeamRunner  # Apache Beam takes seconds to import.
 
     return BeamRunner(beam_options)
+  # Only Beam takes further arguments; here they are files that the shell has put in.
   if beam_options:
     raise UserError(
       f"All arguments must be flags. Received: {beam_options[0]!r}. Quote glob patterns, so that "

@@ -1,8 +1,8 @@
-r"""Writes the documentation of the installed Python packages as text files, an English corpus for trials.
+r"""Writes the documentation of installed Python packages as text files, a corpus for trials.
 
-It takes the docstrings of the standard library and of all packages in site-packages. The files have one sentence a
-line, and a blank line between documents. Source files are parsed, not imported. The same environment gives the same
-files.
+It takes the docstrings of the standard library and of all packages in site-packages. The files have
+one sentence a line, and a blank line between documents. Source files are parsed, not imported. The
+same environment gives the same files.
 
   python tfrecords_tools/extract_installed_docs.py --output_dir /tmp/docs
 """

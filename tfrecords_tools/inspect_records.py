@@ -40,6 +40,7 @@ def main(patterns: Sequence[str]) -> int:
   load_tensorflow()
   from tfrecords_tools.inspection import inspect_files, render_first  # They need TensorFlow.
 
+  # Some instances as text, and the measurements of all.
   if not command.json:
     for text in render_first(paths, tokenizer, command.show):
       print(text)
@@ -53,6 +54,7 @@ def main(patterns: Sequence[str]) -> int:
     for name, value in summary.items():
       print(f"{name:20} {format_value(value)}")
 
+  # Problems are shown in any case; they are an error where they were asked for.
   for problem in findings.problems:
     print(f"problem: {problem}")
   if findings.num_problems > len(findings.problems):

@@ -123,6 +123,7 @@ def _check_file(path: str, findings: Findings) -> None:
   manifest = Manifest.find(directory)
   if manifest is None:
     return
+  # A file that is not listed was put there by someone else.
   described = {file.name: (file.num_bytes, file.crc32c) for file in manifest.files}
   if name not in described:
     findings.report(path, "the manifest does not list it")
@@ -167,6 +168,7 @@ def views(path: str, tokenizer: Tokenizer, findings: Findings) -> Iterator[tuple
         findings.report(f"{path}, record {index}", problem)
       if not problems:
         yield index, view_instance(features)
+  # Behind a damaged record nobody knows where the next one begins.
   except UserError as error:
     findings.report(path, str(error))
 
@@ -210,6 +212,7 @@ class Validator:
 
   def problems(self, features: Mapping[str, np.ndarray]) -> list[str]:
     """The problems of an instance; empty without any."""
+    # Without these lengths nothing can be taken apart.
     lengths = {name: len(features[name]) for name in sorted(features)}
     if lengths != self._lengths:
       return [f"the features are {lengths} and not {self._lengths}"]
@@ -224,6 +227,7 @@ class Validator:
     """Problems of masks, padding, ids and labels."""
     num_tokens = len(view.ids)
     num_predictions = len(view.positions)
+    # Masks and padding.
     for name, count in (
       (names.INPUT_MASK, num_tokens),
       (names.MASKED_LM_WEIGHTS, num_predictions),
@@ -265,6 +269,7 @@ class Validator:
     """Problems of segments and words."""
     ids = view.restored
     tokenizer = self._tokenizer
+    # Segments, in the text before it was masked.
     separators = np.flatnonzero(ids == tokenizer.sep_id)
     if len(ids) < 3 or ids[0] != tokenizer.cls_id or ids[-1] != tokenizer.sep_id:
       yield "the sequence is not [CLS] … [SEP]"
@@ -330,6 +335,7 @@ class Measurements:
     instances = histograms["lengths"].total()
     if not instances:
       return {}
+    # Means of histograms, weighted by their values.
     num_tokens = _total(histograms["lengths"])
     num_predictions = _total(histograms["predictions"])
     summary: dict[str, Any] = {
@@ -378,6 +384,7 @@ def render(view: View, tokenizer: Tokenizer) -> str:
       answer = tokenizer.piece_text(tokenizer.pieces[answer_id])
       if answer.startswith(" "):
         text += " "
+      # A space stays outside of the braces.
       text += "{"
       if piece_id not in (answer_id, tokenizer.mask_id):
         text += f"{tokenizer.piece_text(piece).removeprefix(' ')} → "

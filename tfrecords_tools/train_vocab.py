@@ -36,6 +36,7 @@ _USER_SYMBOL = flags.DEFINE_multi_string(
 
 
 def main() -> None:
+  # The flags, each group as one object.
   command = commands.from_flags(Command)
   spec = commands.from_flags(
     vocabulary.VocabularySpec, user_symbols=tuple(_USER_SYMBOL.value or ())

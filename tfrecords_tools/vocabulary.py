@@ -39,7 +39,8 @@ class VocabularySpec(Settings):
   )
   input_sentence_size: int = setting(
     1_000_000,
-    "Train on a random sample of this many sentences; 0: on all. A million take about 3 GiB of memory.",
+    "Train on a random sample of this many sentences; 0: on all. A million take about 3 GiB of "
+    "memory.",
     minimum=0,
   )
   num_threads: int = setting(
@@ -70,11 +71,13 @@ def make(
     stats: counts what is read.
 
   Raises:
-    UserError: a file cannot be read, the vocabulary cannot be made, or another process makes one of this prefix.
+    UserError: a file cannot be read, the vocabulary cannot be made, or another process makes one of
+      this prefix.
   """
   is_large = sum(map(files.size, paths)) > _SHOW_LOG_ABOVE_BYTES
   # A folder of the prefix, because other vocabularies may be made beside it.
   lock_directory = f"{model_prefix}.lock"
+  # Two that train at once would mix their files.
   lock = DirectoryLock(lock_directory, flag="--model_prefix")
   lock.acquire()
   try:
@@ -156,6 +159,7 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
     UserError: there is no text, or SentencePiece cannot make such a vocabulary of it.
     BaseException: whatever the iterator of sentences raised; nothing was trained then.
   """
+  # SentencePiece's own message for no text is hard to understand.
   first = next(sentences, None)
   if first is None:
     raise UserError(

@@ -69,6 +69,7 @@ def _entry_prefix(name: str, payload_size: int) -> bytes:
 
 def pack_varint_rows(values: np.ndarray) -> list[bytes]:
   """`pack_varints` of each row of [N, L]; many rows take little more time than one."""
+  # Pack all values together, and find out where each row ends.
   packed = pack_varints(values.ravel())
   # A varint has one byte, and one more for each limit that its value reaches.
   sizes = np.full(len(values), values.shape[1])
@@ -105,6 +106,7 @@ def _varint_tables(bits: int) -> tuple[np.ndarray, np.ndarray]:
   Both tables are uint32 [2**bits], to be looked up at once. For 300 they hold the bytes 172 2 0 0
   and 1 1 0 0.
   """
+  # The groups of seven bits, lowest first, and which of them a value reaches.
   values = np.arange(1 << bits, dtype=np.uint32)
   groups = np.stack([values >> shift & 0x7F for shift in (0, 7, 14, 21)], axis=1).astype(np.uint8)
   is_used = np.stack([values >= limit for limit in (0, 1 << 7, 1 << 14, 1 << 21)], axis=1)

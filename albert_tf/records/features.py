@@ -19,6 +19,7 @@ SENTENCE_ORDER_LABELS_FEATURE = "next_sentence_labels"  # The name in the file.
 SENTENCE_ORDER_LABELS = "sentence_order_labels"  # The name in a parsed batch.
 _MOST_TOKENS = 1 << 16  # The most positions of a model; a greater number would fill the memory.
 
+# By length: S values, P values; the label has one.
 TOKEN_FEATURES = (INPUT_IDS, INPUT_MASK, SEGMENT_IDS, TOKEN_BOUNDARY)
 PREDICTION_FEATURES = (MASKED_LM_POSITIONS, MASKED_LM_IDS, MASKED_LM_WEIGHTS)
 # Map entries are written in this (sorted) order: protobuf's deterministic order.

@@ -109,6 +109,7 @@ class Manifest(Settings, kw_only=False):
 
   def check(self, *, source: str = "the records", **asked: Any) -> None:
     """Raises `UserError` if a value of `MODEL_FIELDS` contradicts the records; None is no value."""
+    # None is a value that the caller leaves to the records.
     wrong = []
     for name, value in asked.items():
       if value is not None and value != getattr(self, name):
@@ -193,6 +194,7 @@ def missing_files(
 
 def check_files(sizes: Mapping[str, tuple[int, int]]) -> None:
   """Raises `UserError` for files, path → (records, bytes), that differ from their manifest."""
+  # Files without a manifest beside them, as the original's, cannot be compared.
   for directory in {os.path.dirname(path) for path in sizes}:
     manifest = Manifest.find(directory)
     if manifest is None:

@@ -40,6 +40,7 @@ class ShardIndex:
   digest: bytes
 
   def to_bytes(self) -> bytes:
+    # One array of integers, so that NumPy reads and writes the file.
     digest = np.frombuffer(self.digest, "<i8")
     numbers = np.concatenate([[self.num_records], digest, self.offsets, [self.num_bytes]])
     buffer = io.BytesIO()
@@ -104,6 +105,7 @@ class ShardIndexer:
 
 def scan_shard(path: str) -> ShardIndex:
   """An index made by reading a whole shard; raises `UserError` for a damaged record."""
+  # The digest is of framed records, as their writer has them.
   indexer = ShardIndexer()
   for data in read_records(path):
     indexer.add(frame_record(data))

@@ -285,7 +285,7 @@ def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_
     env={**os.environ, "PYTHONPATH": path},
   )
   assert result.returncode == 0, result.stderr
-  assert "masked 0." in result.stdout
+  assert "masked_share 0." in result.stdout
   assert "% of the row;" in result.stdout
   assert "120 documents" in result.stdout
   assert Manifest.find(str(tmp_path / "out")).num_records("train") > 100

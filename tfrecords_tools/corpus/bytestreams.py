@@ -1,4 +1,4 @@
-"""Reads local or remote files, compressed or not, as chunks of bytes or as lines of bounded length."""
+"""Reads files, local or remote, compressed or not, as chunks of bytes or as bounded lines."""
 
 import bz2
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -134,6 +134,7 @@ def read_text_lines(file: CorpusFile, *, limit: int) -> Iterator[str]:
   """
   stats = file.stats
   begun_line = b""
+  # A line may go over several chunks.
   for number, chunk in enumerate(with_line_feeds(counted(file))):
     if number == 0:
       chunk = chunk.removeprefix(_BOM)

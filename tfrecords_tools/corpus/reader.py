@@ -20,7 +20,8 @@ _BINARY = (
   "Input must be text (plain or compressed by gzip, bzip2, xz or zstd) or Parquet. Received: {}, "
   "which is binary. Leave it out of --input."
 )
-# Beginnings that plain text does not have. Prose may begin with a bracket, a quote or "<", and hold commas.
+# Beginnings that plain text does not have. Prose may begin with a bracket, a quote or "<", and hold
+# commas.
 _NOT_PLAIN = {
   "HTML or XML": r"<(!doctype|\?xml|html)\b|<(!--|[a-z][^<>]*>).*?</[a-z]+\s*>",
   "JSON": r'\{\s*"([^"\\]|\\.)*"\s*:|\[\s*(\{\s*"|\[\s*"|"([^"\\]|\\.)*"\s*(,\s*"|\]))',

@@ -24,6 +24,7 @@ def split_sentences(paragraph: str, *, language: str = "en") -> list[str]:
     >>> split_sentences("Dr. Smith left. 2. He came back!")
     ['Dr. Smith left.', '2. He came back!']
   """
+  # The library takes the number of a list for a sentence.
   sentences: list[str] = []
   pending = ""
   one_line = " ".join(paragraph.split())
@@ -61,6 +62,7 @@ class DocumentBuilder:
     for sentence in sentences:
       if self._size > self._options.max_document_bytes:
         yield self._take()
+        # A document is counted once, however often it is cut.
         if not self._was_cut:
           self._stats.long_documents += 1
         self._was_cut = True

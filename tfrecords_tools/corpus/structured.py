@@ -42,6 +42,7 @@ def read_parquet(file: CorpusFile) -> Iterator[list[str]]:
   import pyarrow as pa  # A second to import, and most corpora are text.
   import pyarrow.parquet as pq
 
+  # Some rows at a time and one column: a row of other columns may be large.
   field = file.options.text_field
   row = 0
   try:
@@ -76,6 +77,7 @@ def _as_bytes(column: Any, pa: Any) -> list[Any]:
 
   Arrow's own conversion to text would stop at bad UTF-8.
   """
+  # Repeated texts are stored once.
   if pa.types.is_dictionary(column.type):
     column = column.dictionary_decode()
   type_of_bytes = pa.large_binary()
@@ -102,6 +104,7 @@ def _text_document(value: Any, where: str, file: CorpusFile) -> Iterator[list[st
     where: the record, for messages.
     file: that holds it.
   """
+  # A list has sentences; a text is split into them, line by line.
   sentences: list[str] = []
   for item in _items(value):
     if isinstance(item, str):

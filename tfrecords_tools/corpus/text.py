@@ -23,6 +23,7 @@ _WIKITEXT_TITLE = re.compile(r"^ ?= [^=].* = ?$", re.MULTILINE)
 _SAMPLED_LINES = 400
 _SEVERAL = 0.3  # Share of lines with several sentences above which lines are paragraphs,
 _SEVERAL_SPACED = 0.2  # and where blank lines stand around each; one sentence a line stays below.
+_SENTENCE_ENDS = tuple(".!?\"'”’")
 _LARGE_GAP = re.compile(r"\n\s*\n\s*\n\s*\n|\f")
 # A name in the first line of a table; pandas leaves one empty.
 _COLUMN = re.compile(r'"?([^\W\d][\w ./()-]*(?<!\.))?"?')
@@ -37,6 +38,7 @@ def read_sentence_lines(file: CorpusFile) -> Iterator[list[str]]:
     text = line.strip()
     if not text:
       yield from builder.end()
+    # So long a line cannot be one sentence.
     elif len(text) > file.options.max_sentence_chars:
       file.stats.long_lines += 1
       yield from builder.add_text(text)
@@ -99,6 +101,7 @@ def _spaced_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
 
 def _wrapped_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
   """`wrapped`: the lines up to a blank one or a heading are a paragraph."""
+  # Lines wait until their paragraph ends.
   waiting: list[str] = []
   size = 0
   for line in _mark_documents(lines, blank_lines=_BLANK_LINES_OF_A_CHAPTER):
@@ -158,12 +161,13 @@ def _join_wrapped(lines: list[str]) -> str:
 
 
 def plain_format(text: str) -> str | None:
-  """The format of plain text, `lines` or `paragraphs`; None if both are possible and give different documents.
+  """The format of plain text, `lines` or `paragraphs`; None if both are possible.
 
   Lines that hold several sentences, or sentences that go on over lines, are paragraphs. Single
   sentences with blank lines between them are paragraphs of one document where something else ends
   documents: a heading or a larger gap. Without that, each may be a document.
   """
+  # The beginning of a file says enough, and splitting into sentences takes time.
   lines = text.split("\n")[:_SAMPLED_LINES]
   filled = [line for line in lines if line.strip()]
   with_several = [line for line in filled if len(split_sentences(line[:2000])) > 1]
@@ -185,6 +189,7 @@ def is_table(text: str) -> bool:
   lines = text.splitlines()
   if not lines:
     return False
+  # One kind of mark divides all rows.
   marks = [mark for mark in ",;\t" if _may_name_columns(lines[0], mark)]
   return any(_has_equal_rows(lines, mark) for mark in marks)
 
@@ -205,12 +210,12 @@ def _has_equal_rows(lines: list[str], mark: str) -> bool:
 
   The last line may be cut.
   """
-  complete = max(2, len(lines) - 1)
-  rows = list(csv.reader(lines, delimiter=mark))[:complete]
+  num_complete = max(2, len(lines) - 1)
+  rows = list(csv.reader(lines, delimiter=mark))[:num_complete]
   num_cells, num_rows = collections.Counter(map(len, rows)).most_common(1)[0]
   # Prose may have many lines with as many commas; a table has the names of its columns first.
-  is_of_first_row = num_cells == len(rows[0])
-  return len(rows) > 1 and num_cells > 1 and is_of_first_row and num_rows >= _TABLE_ROWS * len(rows)
+  has_header = num_cells == len(rows[0])
+  return has_header and num_cells > 1 and len(rows) > 1 and num_rows >= _TABLE_ROWS * len(rows)
 
 
 def _is_wrapped(lines: list[str]) -> bool:
@@ -219,14 +224,16 @@ def _is_wrapped(lines: list[str]) -> bool:
   Then many lines in the middle of one begin in lower case, and not all lines do.
   """
   stripped = [line.strip() for line in lines]
-  pairs = [
-    (line, following) for line, following in itertools.pairwise(stripped) if line and following
-  ]
-  going_on = sum(following[0].islower() and line[-1] not in ".!?\"'”’" for line, following in pairs)
-  capitals = sum(
-    line[:1].isupper() for line in stripped
-  )  # None in text that was lower-cased before.
-  return going_on > 0.2 * len(pairs) and capitals > 0.02 * len(stripped)
+  num_pairs = 0
+  num_going_on = 0
+  for line, following in itertools.pairwise(stripped):
+    if line and following:
+      num_pairs += 1
+      if following[:1].islower() and not line.endswith(_SENTENCE_ENDS):
+        num_going_on += 1
+  # Text that was lower-cased before has no capitals, and nothing can be said of it.
+  num_capitals = sum(line[:1].isupper() for line in stripped)
+  return num_going_on > 0.2 * num_pairs and num_capitals > 0.02 * len(stripped)
 
 
 def paragraph_layout(head: bytes) -> str:
@@ -251,6 +258,7 @@ def paragraph_layout(head: bytes) -> str:
 
 def _is_spaced(lines: list[str]) -> bool:
   """Whether most lines have a blank one before and after them."""
+  # A line is alone if the lines before and after it are blank.
   filled = [bool(line.strip()) for line in lines]
   before = [False] + filled  # The file's ends count as blank lines.
   after = filled[1:] + [False]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf.tokenization import AlbertTokenizer, Tokenizer
+from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 
-_SPACE_MARK = "▁"  # U+2581
 _KNOWN_CHARACTERS = 1 << 20  # Size of the cache of words, about 40 MB.
 _CHARACTERS_AT_ONCE = 1 << 18  # Text tokenized together; its words take 30 times as much memory.
 
@@ -80,6 +80,7 @@ class BlockTokenizer:
     ids = np.concatenate([portion.ids for portion in encoded])
     sizes = np.concatenate([portion.sizes for portion in encoded])
 
+    # Divide the ids among the documents again. Sentences without a token leave no trace.
     tokenized = []
     first_sentence = 0
     first_token = 0
@@ -97,6 +98,7 @@ class BlockTokenizer:
     return tokenized
 
   def _encode_by_words(self, sentences: list[str]) -> _Encoded:
+    # Sentences to numbers of words, and those to ids, of all sentences together.
     words = [sentence.split() for sentence in sentences]
     word_counts = _lengths(words)
     numbers = self._words.numbers(itertools.chain.from_iterable(words), int(word_counts.sum()))
@@ -124,6 +126,7 @@ class _KnownWords:
     """int64 [count] the number of each word, which is tokenized when it is new."""
     if self._num_characters > _KNOWN_CHARACTERS:
       self._forget()
+    # New words are at the end of the dictionary, in the order of their numbers.
     num_known = len(self._numbers)
     numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, count)
     new_words = list(itertools.islice(self._numbers, num_known, None))
@@ -192,7 +195,8 @@ def _is_word_by_word(tokenizer: Tokenizer) -> bool:
   """Whether the ids of a text are those of its words, one after the other."""
   if not isinstance(tokenizer, AlbertTokenizer):
     return False
-  if any(_SPACE_MARK in piece[1:] for piece in tokenizer.pieces):
+  # A piece that goes over a space would join two words.
+  if any(SPIECE_UNDERLINE in piece[1:] for piece in tokenizer.pieces):
     return False
   return tokenizer.encode("a b") == tokenizer.encode("a") + tokenizer.encode("b")
 
@@ -213,6 +217,8 @@ def _cut_long_sentences(offsets: np.ndarray, words: np.ndarray, limit: int) -> n
   for sentence, size in enumerate(np.diff(offsets).tolist()):
     if size <= limit:
       continue
+    # Equal parts, each cut moved back to the beginning of its word. A word longer than a part is
+    # not cut.
     begin = offsets[sentence]
     num_parts = -(-size // limit)
     ideal_cuts = begin + np.arange(1, num_parts) * size // num_parts

@@ -1,7 +1,6 @@
 """Pairs of segments to serialized records: masks and bytes, of many pairs at once."""
 
-from collections.abc import Iterator, Mapping, Sequence
-import functools
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -110,6 +109,7 @@ class InstanceMaker:
     self._sep = np.array([tokenizer.sep_id], np.int32)
     self._padding = np.zeros(settings.max_seq_length, np.int32)
 
+    # Tokens that belong to no word are never masked as one.
     structure_ids = [tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id]
     self._starts_word = tokenizer.word_starts(settings.whole_word).astype(bool)  # [V]
     self._starts_word[structure_ids] = False
@@ -135,26 +135,26 @@ class InstanceMaker:
     id_draws = stream.uniforms(num_masked)
     keys = stream.words(len(pairs))
 
+    # What the model sees, and what it has to predict.
     labels = sequences.ids[masked.rows, masked.positions]
     input_ids = sequences.ids.copy()
     input_ids[masked.rows, masked.positions], kinds = replace_pieces(
       labels, kind_draws, id_draws, mask_id=self._mask_id, random_ids=self._random_ids
     )
+
+    # One row of features for each pair; the predictions of a row come first in it.
     num_predictions = np.bincount(masked.rows, minlength=len(pairs))
-    features = {
-      names.MASKED_LM_POSITIONS: self._prediction_rows(masked.positions, num_predictions),
-      names.MASKED_LM_IDS: self._prediction_rows(labels, num_predictions),
-      **_structure_features(sequences),
-      names.INPUT_IDS: input_ids,
-      names.SENTENCE_ORDER_LABELS_FEATURE: np.array([[pair.label] for pair in pairs]),
-    }
-    records = [
-      frame_record(example) for example in self._encode(features, num_predictions.tolist())
-    ]
+    max_predictions = self._settings.max_predictions_per_seq
+    is_prediction = np.arange(max_predictions) < num_predictions[:, None]  # [N, P]
+    features = _structure_features(sequences)
+    features[names.INPUT_IDS] = input_ids
+    features[names.MASKED_LM_POSITIONS] = _prediction_rows(masked.positions, is_prediction)
+    features[names.MASKED_LM_IDS] = _prediction_rows(labels, is_prediction)
+    features[names.SENTENCE_ORDER_LABELS_FEATURE] = np.array([[pair.label] for pair in pairs])
     return Instances(
       pairs=pairs,
       keys=keys,
-      records=records,
+      records=_encode(features, is_prediction.astype("<f4")),
       num_tokens=sequences.num_tokens,
       num_predictions=num_predictions,
       labels=labels,
@@ -169,7 +169,9 @@ class InstanceMaker:
     sizes = sizes_a + [pair.b.size if pair.b else 0 for pair in pairs]
     num_tokens = sizes + num_special
 
-    tokens: list[np.ndarray] = []  # Of all sequences, one after the other.
+    # The tokens of all sequences, one after the other, are cut into rows at the end: every sequence
+    # is padded to S tokens.
+    tokens: list[np.ndarray] = []
     for pair, used in zip(pairs, num_tokens.tolist(), strict=True):
       tokens += [self._cls, pair.a.ids, self._sep]
       if pair.b is not None:
@@ -189,8 +191,9 @@ class InstanceMaker:
     rows, positions = np.nonzero(begins)
     counts = np.bincount(rows, minlength=len(begins))
 
-    # Tokens of A follow [CLS], tokens of B follow [CLS] and [SEP].
+    # Tokens of A follow [CLS], tokens of B follow [CLS] and [SEP], which are not maskable.
     maskable_places = positions - 1 - (positions > sizes_a[rows])
+    # Where a sequence has fewer than W words, the missing ones begin at its end and so are empty.
     offsets = np.repeat(sequences.sizes[:, None], counts.max() + 1, axis=1)  # [N, W + 1]
     is_word = np.arange(offsets.shape[1]) < counts[:, None]
     offsets[is_word] = maskable_places
@@ -230,23 +233,6 @@ class InstanceMaker:
     positions = places_in_row + 1 + is_of_b  # Behind [CLS], or [CLS] and [SEP].
     return _Masked(rows, positions, spans.ngrams)
 
-  def _prediction_rows(self, values: np.ndarray, num_predictions: np.ndarray) -> np.ndarray:
-    """int64 [N, P]: the values of all predictions, [M], in the rows of their sequences, then zeros."""
-    rows = np.zeros((len(num_predictions), self._settings.max_predictions_per_seq), np.int64)
-    rows[np.arange(rows.shape[1]) < num_predictions[:, None]] = values
-    return rows
-
-  def _encode(
-    self, features: Mapping[str, np.ndarray], num_predictions: list[int]
-  ) -> Iterator[bytes]:
-    """The serialized Example of each row; its weights are ones for the predictions."""
-    # Columns are packed for all rows at once, which takes little more time than for one.
-    columns = {name: pack_varint_rows(values) for name, values in features.items()}
-    for row, count in enumerate(num_predictions):
-      payloads = {name: rows[row] for name, rows in columns.items()}
-      payloads[names.MASKED_LM_WEIGHTS] = _weights(count, self._settings.max_predictions_per_seq)
-      yield encode_packed(payloads)
-
 
 def _structure_features(sequences: _Sequences) -> dict[str, np.ndarray]:
   """uint8 [N, S]: the features of zeros and ones."""
@@ -254,6 +240,7 @@ def _structure_features(sequences: _Sequences) -> dict[str, np.ndarray]:
   positions = np.arange(sequences.ids.shape[1])
   is_token = positions < sequences.num_tokens[:, None]
   is_behind_a = positions > sequences.sizes_a[:, None] + 1  # Behind [CLS], A and [SEP].
+  # As in the original's files, [CLS] and [SEP] are marked, too.
   boundaries = sequences.word_starts.copy()
   boundaries[:, 0] = True
   boundaries[rows, sequences.sizes_a + 1] = True
@@ -265,9 +252,20 @@ def _structure_features(sequences: _Sequences) -> dict[str, np.ndarray]:
   }
 
 
-@functools.cache
-def _weights(count: int, max_predictions: int) -> bytes:
-  """`count` ones and zeros after them, packed."""
-  weights = np.zeros(max_predictions, "<f4")
-  weights[:count] = 1
-  return weights.tobytes()
+def _prediction_rows(values: np.ndarray, is_prediction: np.ndarray) -> np.ndarray:
+  """int64 [N, P]: the values of all predictions, [M], each in the row of its sequence."""
+  rows = np.zeros(is_prediction.shape, np.int64)
+  rows[is_prediction] = values
+  return rows
+
+
+def _encode(features: Mapping[str, np.ndarray], weights: np.ndarray) -> list[bytes]:
+  """The framed Example of each row; float32 [N, P] `weights` are ones for its predictions."""
+  # Packed for all rows at once, which takes little more time than for one.
+  columns = {name: pack_varint_rows(values) for name, values in features.items()}
+  records = []
+  for row, row_weights in enumerate(weights):
+    payloads = {name: packed_rows[row] for name, packed_rows in columns.items()}
+    payloads[names.MASKED_LM_WEIGHTS] = row_weights.tobytes()
+    records.append(frame_record(encode_packed(payloads)))
+  return records

@@ -59,6 +59,7 @@ class LocalRunner:
 
 def _make_instances(job: Job, workers: "_Workers") -> BlockResult:
   """Makes all instances, as sorted runs in `job.work_dir`."""
+  # Results come in any order, but sums do not depend on it.
   result = BlockResult(job)
   with progress.bar(sum(job.text_sizes), desc="making instances", unit="B") as bar:
     tasks = _making_tasks(job, workers, result)
@@ -79,7 +80,7 @@ def _making_tasks(job: Job, workers: "_Workers", result: BlockResult) -> Iterato
     finished = _finished_file(job, file_index)
     if finished is not None:
       result.add(finished)
-      _count(workers.bytes_read, job.text_sizes[file_index])
+      _count(workers.bytes_read, job.text_sizes[file_index])  # About, as it is not read.
     elif workers.count > 1 and job.sizes[file_index] <= largest_task:
       yield Worker.make_file, file_index
     else:
@@ -129,6 +130,7 @@ class Worker:
       return finished
     result = BlockResult(self._job)
     prefix = _block_prefix(self._job, block.file_index, block.index)
+    # A final file has records of one split, so each split has runs of its own.
     writers = {split: RunWriter(prefix, split) for split in SPLITS}
     for split, instances in self._block_maker()(block, result):
       writers[split].add(instances)
@@ -151,6 +153,7 @@ class Worker:
     names = job.settings.shard_names(split)
     staged = os.path.join(job.stage_dir, names[shard])
     final = os.path.join(job.output_dir, names[shard])
+    # It may have been moved into place already.
     finished = read_description(staged, plan=job.plan_sha256)
     if finished is not None:
       for path in (staged, final):
@@ -202,6 +205,7 @@ class _Workers:
   """
 
   def __init__(self, job: Job, num_workers: int):
+    # Not forks of this process: a lock that one of its threads holds would never be released.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     self.count = 1
@@ -234,6 +238,7 @@ class _Workers:
         yield method(self._worker, *arguments)
       return
 
+    # Submit tasks as results come in. The next tasks are read while the workers are busy.
     waiting: set[concurrent.futures.Future[Any]] = set()
     try:
       while True:
@@ -259,6 +264,7 @@ class _Workers:
     """Ends the workers immediately: unfinished tasks leave no results."""
     if self._pool is None:
       return
+    # A pool that shuts down forgets its processes, so they are listed before.
     children = multiprocessing.active_children()
     self._pool.shutdown(wait=False, cancel_futures=True)
     for process in children:

@@ -54,12 +54,14 @@ def draw_candidates(
   words = np.arange(num_words.max(initial=0), dtype=np.uint64)
   numbers = stream.words(len(num_words) * len(words)).reshape(-1, len(words))
 
+  # Sort the words by the upper halves; a missing word has the largest.
   keys = numbers & ~_LOW | words
   is_missing = words >= num_words[:, None].astype(np.uint64)
   keys[is_missing] |= ~_LOW
   keys.sort(axis=1)
   order = keys & _LOW
 
+  # n is one more than the number of edges that the lower half reaches.
   draws = numbers & _LOW
   ngrams = np.ones(numbers.shape, np.uint8)
   for edge in cumulative[:-1].tolist():
@@ -101,6 +103,7 @@ def choose_spans(
     Words of 1, 2, 1 and 3 tokens have the offsets 0 1 3 4 7. The budget is 3. Candidate word 1 with
     n = 3 has 6 tokens, so it is shortened to the words 1 and 2, which have 3.
   """
+  # First the n-grams that were drawn, then single words.
   order, drawn_ngrams = candidates
   passes = [drawn_ngrams]
   if fill:

@@ -11,7 +11,7 @@ import hashlib
 
 import numpy as np
 
-_TO_UNIT = 2.0**-53  # Times an integer of 53 bits, which a float64 holds exactly: below 1.
+_TO_UNIT = 2.0**-53  # Times an integer of 53 bits: below 1.
 _SCALARS_AT_ONCE = 1024
 
 
@@ -19,10 +19,10 @@ class Stream:
   """Random numbers of one (seed, file, document, purpose); the document is the first of a block."""
 
   def __init__(self, *, seed: int, file_index: int, document: int, purpose: int):
-    self._bits = np.random.Philox(
-      key=np.array([seed, file_index], np.uint64),
-      counter=np.array([0, 0, document, purpose], np.uint64),
-    )
+    key = np.array([seed, file_index], np.uint64)
+    # The generator counts up from the left: another document is 2**128 steps away.
+    counter = np.array([0, 0, document, purpose], np.uint64)
+    self._bits = np.random.Philox(key=key, counter=counter)
     self._scalars: list[float] = []
 
   def words(self, count: int) -> np.ndarray:
@@ -31,10 +31,12 @@ class Stream:
 
   def uniforms(self, count: int) -> np.ndarray:
     """float64 [count], uniform in [0, 1)."""
+    # The upper 53 bits: a float64 holds as many exactly.
     return (self.words(count) >> np.uint64(11)) * _TO_UNIT
 
   def uniform(self) -> float:
     """One number, uniform in [0, 1)."""
+    # One call of NumPy for each number would take longer than the rest of the pair.
     if not self._scalars:
       self._scalars = self.uniforms(_SCALARS_AT_ONCE).tolist()
     return self._scalars.pop()

@@ -22,6 +22,7 @@ PASSES_OF_READING = 2  # So many passes cost as much as reading and tokenizing.
 class RecordSettings(Settings):
   """Every choice that changes the bytes of the records."""
 
+  # The sequences.
   max_seq_length: int = setting(512, "Tokens of a sequence, including [CLS], [SEP] and padding.")
   max_predictions_per_seq: int = setting(20, "Largest number of masked tokens in a sequence.")
   masked_lm_prob: float = setting(
@@ -34,6 +35,7 @@ class RecordSettings(Settings):
     minimum=1,
     maximum=2**31 - 1,
   )
+  # The segments.
   short_seq_prob: float = setting(
     0.1, "Share of instances with a random shorter length.", minimum=0, maximum=1
   )
@@ -42,6 +44,7 @@ class RecordSettings(Settings):
     "The segments, and what label 1 means. sop: swapped. nsp: the second is of another document. "
     "ordered: two segments without labels. none: one segment.",
   )
+  # The masks.
   ngram: int = setting(
     3, "Longest n-gram that is masked as a whole, in words.", minimum=1, maximum=64
   )
@@ -56,6 +59,7 @@ class RecordSettings(Settings):
     "letters is a word. sentencepiece: text between spaces. none: each token.",
     choices=tuple(WORD_RULES),
   )
+  # The splits and files, and all choices together.
   eval_fraction: float = setting(
     0.01,
     "Share of the documents that are held out for evaluation; 0: none.",
@@ -82,7 +86,9 @@ class RecordSettings(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    _ = self.spec, self.ngram_probabilities  # Check the lengths and the distribution.
+    # They check the lengths and the distribution.
+    _ = self.spec
+    _ = self.ngram_probabilities
 
   @property
   def spec(self) -> PretrainingSpec:
@@ -106,6 +112,7 @@ class RecordSettings(Settings):
 
   def with_num_shards(self, text_bytes: int) -> Self:
     """The settings with the numbers of files that they leave open, for a corpus of `text_bytes`."""
+    # An estimate is enough: files of 150 or 250 MB are as good.
     record_bytes = RECORD_BYTES_PER_TEXT_BYTE * text_bytes * self.dupe_factor
     num_train = _num_shards((1 - self.eval_fraction) * record_bytes)
     num_eval = _num_shards(self.eval_fraction * record_bytes)

@@ -41,6 +41,7 @@ class Statistics:
 
   def __init__(self, settings: RecordSettings, vocab_size: int):
     self.counters = dict.fromkeys(_COUNTERS, 0)
+    # Arrays and not dictionaries: NumPy counts a block's answers in one call.
     sizes = {
       "lengths": settings.max_seq_length + 1,
       "labels": 2,
@@ -63,6 +64,7 @@ class Statistics:
     """
     if not documents:
       return
+    # All ids together, because many documents are short.
     ids = np.concatenate([document.ids for document in documents])
     num_sentences = [document.num_sentences for document in documents]
     self.counters["documents"] += len(documents)
@@ -110,6 +112,7 @@ class Statistics:
 
   def summary(self) -> dict[str, Any]:
     """Shares and means for people and for the manifest."""
+    # What the shares are of.
     counters = self.counters
     lengths = self.histograms["lengths"]
     kinds = self.histograms["kinds"]
@@ -118,6 +121,7 @@ class Statistics:
     tokens = int(lengths @ np.arange(len(lengths)))  # Without padding.
     tokens_before = tokens + counters["truncated_tokens"]
 
+    # Counts, then what a person compares with other corpora.
     summary: dict[str, Any] = {"instances": instances} | counters
     summary["mean_length"] = _share(tokens, instances)
     summary["label_1_share"] = _share(self.histograms["labels"][1], instances)
@@ -143,6 +147,7 @@ def baseline(train: Statistics, held_out: Statistics, tokenizer: Tokenizer) -> B
   eval_answers = held_out.histograms["label_ids"]
   if not train_answers.sum():
     return None
+  # A model that has learned anything is better than this.
   piece_id = int(train_answers.argmax())
   return Baseline(
     piece_id=piece_id,
@@ -154,6 +159,8 @@ def baseline(train: Statistics, held_out: Statistics, tokenizer: Tokenizer) -> B
 
 def torn_pieces(tokenizer: Tokenizer) -> np.ndarray:
   """Bool [V]: tokens with non-ASCII letters that are word starts only by the original's rule."""
+  # By the original's rule a piece with a digit begins a word, too. That does no harm; letters belong
+  # to the word before them.
   is_torn = ~tokenizer.word_starts("sentencepiece") & tokenizer.word_starts("original")
   for index in np.flatnonzero(is_torn).tolist():
     piece = tokenizer.pieces[index]
