@@ -185,6 +185,9 @@ def format_summary(manifest: Manifest) -> str:
   for part, summary in manifest.statistics.items():
     # What did not happen is left out, such as damaged lines.
     values = [f"{name} {format_value(value)}" for name, value in summary.items() if value]
+    if summary.get("mean_length"):
+      # Padding costs as much time as text.
+      values.append(f"{summary['mean_length'] / manifest.max_seq_length:.1%} of the row")
     lines.append(f"{part:6}  {', '.join(values)}")
   if manifest.baseline is not None:
     answer = manifest.baseline
