@@ -1,4 +1,8 @@
-"""A lock that lets one process at a time write in a directory: a file lock, or in a bucket records that expire."""
+"""A lock that lets one process at a time write in a directory.
+
+On a disk it is a file lock, in a bucket it is records that expire. Pretraining, fine-tuning and the
+data tools take it before they write.
+"""
 
 import contextlib
 import fcntl
@@ -13,57 +17,70 @@ import uuid
 from albert_tf import files
 from albert_tf.errors import UserError
 
-LOCK_FILE = "lock.json"  # In a bucket `lock.json.ID`, one for each process that asks.
-LEASE_SECONDS = 120.0  # In a bucket, an owner that has not renewed for so long counts as dead.
+# In a bucket `lock.json.ID`, one for each process that asks.
+LOCK_FILE = "lock.json"
+# In a bucket, an owner that has not renewed for so long counts as dead.
+LEASE_SECONDS = 120.0
 _RENEWAL_SECONDS = 30.0
-_WITHDRAWAL_SECONDS = 30.0  # How long the first of several processes waits for the others to withdraw.
+# How long the first of several processes waits for the others to withdraw.
+_WITHDRAWAL_SECONDS = 30.0
 _POLL_SECONDS = 0.2
 
 
 class DirectoryLock:
   """The lock of one directory; `lock.json` names the process that has it, or had it last.
 
-  The kernel releases a lock on a disk when its process ends. A bucket has no locks, and TensorFlow does not support
-  "create only if absent". So each process writes its own record and then lists all records; of two processes the later
-  one sees the earlier. A process withdraws if another has the lock or a smaller id. The owner renews its record; an
-  expired record does not count.
+  The kernel releases a lock on a disk when its process ends. A bucket has no locks, and TensorFlow
+  does not support "create only if absent". So each process writes its own record and then lists all
+  records; of two processes the later one sees the earlier. A process withdraws if another has the
+  lock or a smaller id. The owner renews its record; an expired record does not count.
   """
 
   def __init__(self, directory: str, *, flag: str = "--output_dir"):
-    self._directory, self._in_bucket = directory, files.is_remote(directory)
-    self._flag = flag  # Of the command, with which a user chooses another directory.
+    self._directory = directory
+    self._in_bucket = files.is_remote(directory)
+    # Of the command, with which a user chooses another directory.
+    self._flag = flag
     self._owner = {"id": uuid.uuid4().hex, "host": _host(), "pid": os.getpid()}
-    self._path = os.path.join(directory, LOCK_FILE + (f".{self._owner['id']}" if self._in_bucket else ""))
-    self._descriptor: int | None = None  # Open as long as the lock on a disk is held.
+    self._path = os.path.join(directory, LOCK_FILE)
+    if self._in_bucket:
+      self._path += f".{self._owner['id']}"
+    # Open as long as the lock on a disk is held.
+    self._descriptor: int | None = None
+    # Of a lock in a bucket.
     self._renewer: threading.Thread | None = None
     self._released = threading.Event()
     self._renewed = 0.0  # Seconds since 1970.
-    self._usurper: dict[str, Any] = {}
+    # The process that took the lock while this one did not renew it.
+    self._new_owner: dict[str, Any] = {}
 
   def refuse_others(self) -> None:
     """Raises `UserError` if another running process has the lock."""
-    if not self._in_bucket:
-      with contextlib.suppress(FileNotFoundError):
-        os.close(self._locked_file(os.O_RDWR))
-    else:
+    if self._in_bucket:
       for owner in self._others():
         raise self._refusal(owner)
+      return
+    with contextlib.suppress(FileNotFoundError):
+      os.close(self._open_locked(os.O_RDWR))
 
   def acquire(self) -> None:
     """Takes the lock; raises `UserError` if another process has it."""
     files.makedirs(self._directory)
     if not self._in_bucket:
-      self._descriptor = self._locked_file(os.O_RDWR | os.O_CREAT)
+      self._descriptor = self._open_locked(os.O_RDWR | os.O_CREAT)
       os.truncate(self._descriptor, 0)
       os.write(self._descriptor, json.dumps(self._owner).encode())
       return
+
+    # Ask, and wait until all others that ask have withdrawn.
     self.refuse_others()
     self._write(held=False)
-    until = time.monotonic() + _WITHDRAWAL_SECONDS
+    deadline = time.monotonic() + _WITHDRAWAL_SECONDS
     try:
       while others := self._others():
         for owner in others:
-          if owner.get("held") or owner["id"] < self._owner["id"] or time.monotonic() > until:
+          comes_first = owner.get("held") or owner["id"] < self._owner["id"]
+          if comes_first or time.monotonic() > deadline:
             raise self._refusal(owner)
         time.sleep(_POLL_SECONDS)
       self._write()
@@ -75,15 +92,19 @@ class DirectoryLock:
     self._renewer.start()
 
   def check(self) -> None:
-    """Raises `UserError` if another process has taken the lock, while this one was stopped; call it before writing."""
+    """Raises `UserError` if another process has taken the lock; call it before writing.
+
+    It may, after this process was stopped for longer than its record counts.
+    """
     if self._renewer is not None and time.time() - self._renewed > LEASE_SECONDS:
       self._renew()
-    if self._usurper:
-      raise self._refusal(self._usurper, "It took over while this process did not renew the lock")
+    if self._new_owner:
+      raise self._refusal(self._new_owner, "It took over while this process did not renew the lock")
 
   def release(self) -> None:
-    """Releases the lock; on a disk the file stays, so that all waiting processes have the same file open."""
+    """Releases the lock."""
     if self._descriptor is not None:
+      # The file stays, so that all waiting processes have the same file open.
       os.close(self._descriptor)
       self._descriptor = None
     elif self._renewer is not None:
@@ -93,44 +114,53 @@ class DirectoryLock:
       with contextlib.suppress(OSError):
         files.remove(self._path)
 
-  def _locked_file(self, flags: int) -> int:
+  def _open_locked(self, flags: int) -> int:
     descriptor = os.open(self._path, flags)
     try:
       fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
       os.close(descriptor)
-      raise self._refusal(_read(self._path), f"Stop that run, or choose another {self._flag}") from error
+      raise self._refusal(
+        _read(self._path), f"Stop that run, or choose another {self._flag}"
+      ) from error
     return descriptor
 
   def _keep_renewing(self) -> None:
-    while not self._usurper and not self._released.wait(_RENEWAL_SECONDS):
+    while not self._new_owner and not self._released.wait(_RENEWAL_SECONDS):
       with contextlib.suppress(OSError):  # The next renewal may reach the bucket.
         self._renew()
 
   def _renew(self) -> None:
-    self._usurper = next((owner for owner in self._others() if owner.get("held")), {})
-    if not self._usurper:
-      self._write()
+    for owner in self._others():
+      if owner.get("held"):
+        self._new_owner = owner
+        return
+    self._write()
 
   def _others(self) -> list[dict[str, Any]]:
     """The records of other running processes in a bucket."""
-    found = []
+    owners = []
     for name in files.listdir(self._directory):
       path = os.path.join(self._directory, name)
       if is_lock(name) and not files.is_unfinished(name) and path != self._path:
-        found.append(_read(path))
-    return [owner for owner in found if owner.get("expires", 0) > time.time() and not _has_ended(owner)]
+        owner = _read(path)
+        if owner.get("expires", 0) > time.time() and not _has_ended(owner):
+          owners.append(owner)
+    return owners
 
   def _write(self, *, held: bool = True) -> None:
     self._renewed = time.time()
-    files.write_json(self._path, {**self._owner, "held": held, "expires": self._renewed + LEASE_SECONDS})
+    expires = self._renewed + LEASE_SECONDS
+    files.write_json(self._path, self._owner | {"held": held, "expires": expires})
 
   def _refusal(self, owner: dict[str, Any], advice: str = "") -> UserError:
-    left = owner.get("expires", 0) - time.time()
+    if not advice:
+      seconds = owner.get("expires", 0) - time.time()
+      advice = f"If it is dead, wait until its lock expires in {seconds:.0f} s"
+    host = owner.get("host", "?").partition(" ")[0]
     return UserError(
-      f"One process at a time writes in a directory. Received: {self._directory}, where {LOCK_FILE} is held by "
-      f"process {owner.get('pid', '?')} on {owner.get('host', '?').split(' ')[0]}. "
-      f"{advice or f'If it is dead, wait until its lock expires in {left:.0f} s'}."
+      f"One process at a time writes in a directory. Received: {self._directory}, where "
+      f"{LOCK_FILE} is held by process {owner.get('pid', '?')} on {host}. {advice}."
     )
 
 
@@ -143,24 +173,35 @@ def _read(path: str) -> dict[str, Any]:
   """A process's record; empty where it has just been withdrawn, is written now, or is damaged."""
   try:
     return files.read_json(path, id=str, host=str, pid=int, expires=float | None, held=bool | None)
-  except files.StoreError:  # Nothing is known then.
+  except files.StoreError:
+    # The bucket did not answer. Nothing is known then, so the lock is not free.
     raise
   except (FileNotFoundError, UserError):
     return {}
 
 
 def _host() -> str:
-  """This machine's name and its kernel's boot; processes counted apart, as in a container, make another host."""
-  with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
-    return f"{socket.gethostname()} {stream.read().strip()} {os.readlink('/proc/self/ns/pid')}"
-  return socket.gethostname()
+  """This machine's name, its kernel's boot, and the name space of its processes.
+
+  A number of a process means nothing after another boot, or in another container.
+  """
+  name = socket.gethostname()
+  try:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+      boot = stream.read().strip()
+    return f"{name} {boot} {os.readlink('/proc/self/ns/pid')}"
+  except OSError:  # Not Linux.
+    return name
 
 
 def _has_ended(owner: dict[str, Any]) -> bool:
   """Whether it was a process of this machine and has ended."""
-  if owner["host"] == _host():
-    try:
-      os.kill(owner["pid"], 0)  # Sends nothing.
-    except OSError as error:
-      return isinstance(error, ProcessLookupError)  # Else it is another user's.
+  if owner["host"] != _host():
+    return False
+  try:
+    os.kill(owner["pid"], 0)  # Sends nothing.
+  except ProcessLookupError:
+    return True
+  except OSError:
+    return False  # It is another user's.
   return False

@@ -130,7 +130,7 @@ def test_in_a_bucket_the_owner_renews_and_notices_that_it_lost_the_lock(bucket, 
   bucket(held=False)  # It asks, and will withdraw.
   lock.check()
   bucket()
-  while not lock._usurper and time.monotonic() < deadline:
+  while not lock._new_owner and time.monotonic() < deadline:
     time.sleep(0.01)
   with pytest.raises(UserError, match=r"process 7 on elsewhere\. It took over"):
     lock.check()
