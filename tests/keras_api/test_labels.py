@@ -30,7 +30,6 @@ def classifier():
     [[0, 1], [1]], [10**400, 0, 1], [1j, 0, 0], "bad", 1, {"bad": 1}, iter([0, 1, 1]), ["bad", "ugly", "good"],
     np.array([0, 1, -1], np.int8), np.array(["2020-01-01"] * 3, "datetime64[D]"), [float("nan"), 0, 1],
   ],
-  ids=str,
 )  # fmt: skip
 def test_a_class_that_is_none_is_refused_before_training(wrong, classifier):
   if callable(wrong):
