@@ -1,8 +1,9 @@
 """ALBERT for TensorFlow 2 / Keras: pretraining, fine-tuning and serving.
 
-Importing this package alone loads neither TensorFlow nor Keras, so that the data tools and `--help` stay light: the
-names below are loaded when they are first used. The first Keras class that is used registers all of them. So before
-`keras.saving.load_model`, write `from albert_tf import AlbertClassifier`; `import albert_tf` is not enough.
+Importing this package alone loads neither TensorFlow nor Keras, so that the data tools and `--help`
+stay light: the names below are loaded when they are first used. The first Keras class that is used
+registers all of them. So before `keras.saving.load_model`, write
+`from albert_tf import AlbertClassifier`; `import albert_tf` is not enough.
 """
 
 import importlib
@@ -28,25 +29,39 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_WITHOUT_KERAS = {"AlbertConfig": "albert_tf.configs", "AlbertTokenizer": "albert_tf.tokenization"}
-_KERAS = {
-  "albert_tf.keras_api.preprocessor": "AlbertPreprocessor",
-  "albert_tf.keras_api.pretrained": "AlbertEncoder AlbertForPreTraining AlbertMaskedLM",
-  "albert_tf.keras_api.sentence_vectors": "AlbertSentenceEncoder InBatchNegatives cosine_regression",
-  "albert_tf.keras_api.tasks": "AlbertClassifier AlbertMultipleChoice AlbertQuestionAnswering AlbertTagger",
-  "albert_tf.optim.keras_optimizers": "AdamW Lamb WarmupPolynomialDecay",
+# Name → its module. Type checkers and editors read the imports above.
+_MODULE_OF = {
+  "AlbertConfig": "albert_tf.configs",
+  "AlbertTokenizer": "albert_tf.tokenization",
+  "AlbertPreprocessor": "albert_tf.keras_api.preprocessor",
+  "AlbertEncoder": "albert_tf.keras_api.pretrained",
+  "AlbertForPreTraining": "albert_tf.keras_api.pretrained",
+  "AlbertMaskedLM": "albert_tf.keras_api.pretrained",
+  "AlbertSentenceEncoder": "albert_tf.keras_api.sentence_vectors",
+  "InBatchNegatives": "albert_tf.keras_api.sentence_vectors",
+  "cosine_regression": "albert_tf.keras_api.sentence_vectors",
+  "AlbertClassifier": "albert_tf.keras_api.tasks",
+  "AlbertMultipleChoice": "albert_tf.keras_api.tasks",
+  "AlbertQuestionAnswering": "albert_tf.keras_api.tasks",
+  "AlbertTagger": "albert_tf.keras_api.tasks",
+  "AdamW": "albert_tf.optim.keras_optimizers",
+  "Lamb": "albert_tf.optim.keras_optimizers",
+  "WarmupPolynomialDecay": "albert_tf.optim.keras_optimizers",
 }
-__all__ = sorted([*_WITHOUT_KERAS, *" ".join(_KERAS.values()).split()])
+_WITHOUT_KERAS = ("albert_tf.configs", "albert_tf.tokenization")
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-  if name in _WITHOUT_KERAS:
-    return getattr(importlib.import_module(_WITHOUT_KERAS[name]), name)
-  if name not in __all__:
+  if name not in _MODULE_OF:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-  modules = {module: importlib.import_module(module) for module in _KERAS}
-  return next(getattr(modules[module], name) for module, names in _KERAS.items() if name in names.split())
+  module = _MODULE_OF[name]
+  if module not in _WITHOUT_KERAS:
+    # An import registers the classes of a module, and a saved model may have those of any.
+    for keras_module in _MODULE_OF.values():
+      importlib.import_module(keras_module)
+  return getattr(importlib.import_module(module), name)
 
 
 def __dir__() -> list[str]:
-  return sorted([*globals(), *__all__])
+  return sorted(set(globals()).union(__all__))
