@@ -106,15 +106,10 @@ def fields_of(cls: type) -> list[Field]:
 
 
 def _describe(field: dataclasses.Field[Any], hint: Any) -> Field:
-  # `int | None` is an int that may be missing.
-  optional = False
-  if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-    members = set(typing.get_args(hint))
-    optional = type(None) in members
-    members.discard(type(None))
-    hint = members.pop()
-    if members:
-      hint = Any  # Of several types: not checked.
+  # The one union is with None, which comes last: `int | None` is an int that may be missing.
+  optional = typing.get_origin(hint) in (typing.Union, types.UnionType)
+  if optional:
+    hint = typing.get_args(hint)[0]
 
   choices = field.metadata.get("choices")
   if typing.get_origin(hint) is typing.Literal:
