@@ -267,7 +267,8 @@ def is_finite(number: float) -> bool:
 def differences(before: Any, now: Any, name: str = "") -> list[str]:
   """What changed between two JSON values, as "name before → now" with dotted names.
 
-  {"model": {"size": 1, "depth": 2}} and {"model": {"size": 3, "depth": 2}} give ["model.size 1 → 3"].
+  {"model": {"size": 1, "depth": 2}} and {"model": {"size": 3, "depth": 2}} give
+  ["model.size 1 → 3"].
   """
   changes = []
   if isinstance(before, Mapping) and isinstance(now, Mapping):

@@ -133,7 +133,7 @@ class AlbertConfig(Settings):
     return self._owner(layer, inner, "attention")
 
   def ffn_owner(self, layer: int, inner: int) -> tuple[int, int]:
-    """(group, inner) that owns the feed-forward and LayerNorm 2 of inner block `inner` of `layer`."""
+    """(group, inner) that owns feed-forward and LayerNorm 2 of inner block `inner` of `layer`."""
     return self._owner(layer, inner, "ffn")
 
   @property

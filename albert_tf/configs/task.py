@@ -162,7 +162,7 @@ class TaskSpec(Settings):
 
   @classmethod
   def find(cls, directory: str) -> "TaskSpec | None":
-    """Reads `task.json` of a fine-tuned run, or `config.json` of a fine-tuned model of Hugging Face.
+    """Reads `task.json` of a run, or `config.json` of a fine-tuned model of Hugging Face.
 
     Raises:
       UserError: the file is damaged or of another program, or its problem type or numbers of
@@ -195,7 +195,7 @@ class TaskSpec(Settings):
 
 
 def read_huggingface_task(directory: str) -> TaskSpec | None:
-  """The task of a fine-tuned model of Hugging Face; None if there is none, or its class has no task here.
+  """The task of a fine-tuned model of Hugging Face; None if its class has no task here.
 
   Raises:
     UserError: the problem type is unknown, or labels are not numbered from 0.

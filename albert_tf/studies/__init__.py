@@ -1,1 +1,1 @@
-"""The paper lab: every table and figure of the ALBERT paper as a study that one command runs at any scale."""
+"""The paper lab: each table and figure of the ALBERT paper as a study, which one command runs."""

@@ -1,4 +1,4 @@
-"""Every study by name: the tables and figures of the ALBERT paper (arXiv 1909.11942), with its numbers.
+"""Every study by name: tables and figures of the ALBERT paper (arXiv 1909.11942), with its numbers.
 
 `plan.py` makes the commands of a study from this data, and `report.py` its table. Laptop arms keep
 the paper's ratios of widths and depths, not its sizes. "average" is over five tasks: SQuAD 1.1 and
@@ -6,13 +6,12 @@ the paper's ratios of widths and depths, not its sizes. "average" is over five t
 """
 
 from collections.abc import Mapping
-import dataclasses
+from typing import NamedTuple
 
 SCALES = ("laptop", "paper")
 
 
-@dataclasses.dataclass(frozen=True)
-class Arm:
+class Arm(NamedTuple):
   """One row of a study's table."""
 
   # For directories and --arms.
@@ -31,7 +30,7 @@ class Arm:
   # Name of the arm that gives the initial weights, of the same seed.
   after: str = ""
   # Heading → the paper's number.
-  paper: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
+  paper: Mapping[str, float | str] = {}
 
   def flags_at(self, scale: str) -> list[str]:
     """The flags of run_pretrain.py at a scale."""
@@ -46,8 +45,7 @@ class Arm:
     return self.title
 
 
-@dataclasses.dataclass(frozen=True)
-class Study:
+class Study(NamedTuple):
   """One table or figure of the paper."""
 
   # For --study.
@@ -241,10 +239,7 @@ _DEPTH = Study(
   "How many times can one block be applied before another application no longer helps?",
   arms=(
     Arm(
-      "layers_1",
-      "1 layer",
-      "--num_hidden_layers=1",
-      paper={"parameters": "18M", "average": 52.9},
+      "layers_1", "1 layer", "--num_hidden_layers=1", paper={"parameters": "18M", "average": 52.9}
     ),
     _deeper(1, 3, "paper", parameters="18M", average=71.2),
     _deeper(3, 6, "paper", parameters="18M", average=77.2),
@@ -325,13 +320,7 @@ _LAYER_SIMILARITY = Study(
       "--sharing=none",
       laptop_title="not shared",
     ),
-    Arm(
-      "large",
-      "ALBERT large: shared",
-      "--size=large_v1",
-      "--sharing=all",
-      laptop_title="shared",
-    ),
+    Arm("large", "ALBERT large: shared", "--size=large_v1", "--sharing=all", laptop_title="shared"),
   ),
 )
 

@@ -64,9 +64,7 @@ class StudyPlan(Settings):
   input: str = setting("", "Text files: glob patterns with commas, quoted.")
   spm_model_file: str = setting("", "SentencePiece model. Default: a new one is trained.")
   seeds: tuple[int, ...] | None = setting(
-    None,
-    "Seeds; each arm has a run for each. Default: the study's on a laptop, else 1.",
-    minimum=0,
+    None, "Seeds; each arm has a run for each. Default: the study's on a laptop, else 1.", minimum=0
   )
   arms: tuple[str, ...] = setting((), "Arms of the study to run. Default: all.")
   data_dir: str = setting(
