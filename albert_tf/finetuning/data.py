@@ -24,10 +24,7 @@ _Example = TypeVar("_Example")
 
 
 def read_splits(
-  paths: Mapping[str, str],
-  read: Callable[[str, str], Sequence[_Example]],
-  *,
-  eval_fraction: float,
+  paths: Mapping[str, str], read: Callable[[str, str], Sequence[_Example]], *, eval_fraction: float
 ) -> dict[str, Sequence[_Example]]:
   """Reads the file of each split; without "eval", a part of "train" is held out.
 
@@ -56,11 +53,7 @@ def read_splits(
 
 
 def hold_out(
-  examples: Sequence[_Example],
-  fraction: float,
-  *,
-  source: str,
-  groups: Sequence[int] | None = None,
+  examples: Sequence[_Example], fraction: float, *, source: str, groups: Sequence[int] | None = None
 ) -> tuple[list[_Example], list[_Example]]:
   """Splits the examples of a file into training and evaluation examples, always in the same way.
 
@@ -146,8 +139,7 @@ class TableColumns(Settings):
     "", "Column of the rows' names in predictions. Default: numbers.", flag="id_column"
   )
   skip_incomplete_rows: bool = setting(
-    False,
-    "Leave out training and evaluation rows without a text or a label, and log their number.",
+    False, "Leave out training and evaluation rows without a text or a label, and log their number."
   )
 
   def __post_init__(self) -> None:

@@ -94,10 +94,7 @@ class PackedRows(Sequence[Mapping[str, np.ndarray]]):
 
 
 def tokenized(
-  tokenizer: Tokenizer,
-  kind: str,
-  columns: Mapping[str, Any],
-  **sizes: Any,
+  tokenizer: Tokenizer, kind: str, columns: Mapping[str, Any], **sizes: Any
 ) -> PackedRows:
   """Tokenizes examples with the ops of a SavedModel.
 

@@ -10,11 +10,7 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.finetuning.data import hold_out
 from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, Outputs
 from albert_tf.finetuning.tasks.squad import answers, metrics
-from albert_tf.finetuning.tasks.squad.features import (
-  AnswerPositions,
-  SquadFeatures,
-  make_features,
-)
+from albert_tf.finetuning.tasks.squad.features import AnswerPositions, SquadFeatures, make_features
 from albert_tf.finetuning.tasks.squad.read import SquadData, read_squad
 from albert_tf.finetuning.tasks.squad.settings import SPEC_SIZES, SquadFiles, SquadSettings
 from albert_tf.keras_api.heads import squad_losses
