@@ -83,9 +83,8 @@ def _from_table(path: str, columns: Columns) -> Iterator[TaggedSentence]:
       raise UserError(
         f"A sentence is a list of words. Received: {words!r:.60} in {table.where(number)}."
       )
-    if tags:
-      tags = tuple(map(str, tags))
     if words:
+      tags = tuple(map(str, tags or ()))
       yield TaggedSentence(tuple(map(str, words)), tags or None, table.where(number))
 
 

@@ -176,11 +176,8 @@ class GlueTextTask(TextTask):
         "own is 'custom'."
       )
     self.glue = TASKS[name.lower()]
-    kind = "regression"
-    if self.glue.label_names:
-      kind = "classification"
     spec = TaskSpec(
-      kind=kind,
+      kind="classification" if self.glue.label_names else "regression",
       name=self.glue.name,
       label_names=self.glue.label_names,
       pair=len(self.glue.texts) > 1,

@@ -81,9 +81,7 @@ class LabelledTask(FineTuningTask):
       try:
         values.append(self.target(example.label))
       except (KeyError, TypeError, ValueError) as error:
-        rule = "finite numbers"
-        if self.names:
-          rule = f"one of {', '.join(self.names)}"
+        rule = f"one of {', '.join(self.names)}" if self.names else "finite numbers"
         raise UserError(
           f"Labels of {split} data must be {rule}. Received: {error} in the example with the id "
           f"{example.id}. Fix the file, or name another column."

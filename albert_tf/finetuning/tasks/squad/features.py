@@ -133,10 +133,9 @@ def _align(data: SquadData, located: Located) -> tuple[np.ndarray, np.ndarray]:
       # first: the first end above 6 is of token 2; last: the last start up to 7 is of token 2.
   """
   # The characters of the answers, where the file is right about them.
-  num_questions = len(data.questions)
-  begins = np.full(num_questions, -1, np.int64)
-  ends = np.full(num_questions, -1, np.int64)
-  missing = np.zeros(num_questions, bool)
+  begins = np.full(len(data.questions), -1, np.int64)
+  ends = begins.copy()
+  missing = np.zeros(len(data.questions), bool)
   for index, question in enumerate(data.questions):
     for text, start in question.answers[:1]:
       context = data.paragraphs[question.paragraph].context
