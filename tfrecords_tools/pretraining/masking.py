@@ -59,14 +59,14 @@ def draw_candidates(
   is_missing = words >= num_words[:, None].astype(np.uint64)
   keys[is_missing] |= ~_LOW
   keys.sort(axis=1)
-  order = keys & _LOW
+  keys &= _LOW  # In place, as the arrays are large.
 
   # n is one more than the number of edges that the lower half reaches.
-  draws = numbers & _LOW
+  numbers &= _LOW
   ngrams = np.ones(numbers.shape, np.uint8)
   for edge in cumulative[:-1].tolist():
-    ngrams += draws >= np.uint64(edge * 2**32)
-  return order, ngrams
+    ngrams += numbers >= np.uint64(edge * 2**32)
+  return keys, ngrams
 
 
 def choose_spans(
@@ -128,11 +128,10 @@ def choose_spans(
       # Shortened until they fit in what is left.
       begins = word_offsets[rows, words]
       sizes = word_offsets[rows, stops] - begins
-      is_long = sizes > left[rows]
-      while is_long.any():
+      left_in_rows = left[rows]
+      while (is_long := sizes > left_in_rows).any():
         stops -= is_long
         sizes = word_offsets[rows, stops] - begins
-        is_long = sizes > left[rows]
 
       # Taken where no word of them is covered. A missing word has no tokens.
       last_words = stops - 1
