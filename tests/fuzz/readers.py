@@ -91,7 +91,7 @@ def manifest(path: str) -> None:
 
 def task(path: str) -> None:
   read = TaskSpec.load(os.path.dirname(path))
-  assert [read.model, read.export_kind, read.num_labels, read.with_thresholds({})]
+  assert [read.export_kind, read.num_labels, read.with_thresholds({})]
 
 
 def race(path: str) -> None:
