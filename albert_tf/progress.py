@@ -5,20 +5,13 @@ import contextlib
 import os
 import subprocess
 import sys
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 _Item = TypeVar("_Item")
 
 
-def bar(
-  total: int,
-  *,
-  desc: str,
-  unit: str,
-  items: Iterable[Any] | None = None,
-  stream: TextIO | None = None,
-) -> Any:
-  """A `tqdm` bar on standard error, or on `stream`, around the `items`.
+def bar(total: int, *, desc: str, unit: str, items: Iterable[Any] | None = None) -> Any:
+  """A `tqdm` bar on standard error, around the `items`.
 
   In a log file each report is a line of its own, and there are few.
 
@@ -27,21 +20,19 @@ def bar(
     desc: words before the bar.
     unit: "B" for bytes, or a plural, such as "files".
     items: what the bar is iterated over; None: its user calls `update`.
-    stream: where it is written.
   """
   import tqdm  # Not before there is work.
 
-  stream = stream or sys.stderr
   options: dict[str, Any] = {"unit": f" {unit}"}
   if unit == "B":
     options = {"unit": unit, "unit_scale": True}
-  if stream.isatty():
+  if sys.stderr.isatty():
     # Short works need no bar.
     options |= {"delay": 1, "mininterval": 0.1, "dynamic_ncols": True}
   else:
     line = "{desc}: {n_fmt}/{total_fmt}{unit} ({percentage:.0f}%), {remaining} left\n"
     options |= {"delay": 30, "mininterval": 30, "bar_format": line}
-  return tqdm.tqdm(items, total=total, desc=desc, file=stream, leave=False, **options)
+  return tqdm.tqdm(items, total=total, desc=desc, leave=False, **options)
 
 
 def track(
