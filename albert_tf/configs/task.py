@@ -209,7 +209,7 @@ def read_huggingface_task(directory: str) -> TaskSpec | None:
   kind_of_problem = {
     names.problem_type: kind
     for kind, names in TASK_KINDS.items()
-    if config.get("architectures") == [names.huggingface]
+    if names.huggingface and config.get("architectures") == [names.huggingface]
   }
   if not kind_of_problem:
     return None
