@@ -160,7 +160,7 @@ class TextModel(ConfigModel):
       raise UserError(f"`fit` needs y, {self.labels_in_words} for each row. Received: none. Give it.")
     if isinstance(validation_data, (tuple, list)):
       held_x, held_y, *weights = validation_data
-      held_weights = [finite(column, "sample_weight") for column in weights]
+      held_weights = [finite(column, "sample_weight") for column in weights if column is not None]
       validation_data = (*self._prepared(held_x, held_y), *held_weights)
     elif validation_data is not None:
       validation_data, _ = self._prepared(validation_data)

@@ -51,7 +51,7 @@ def test_classes_in_any_form_are_numbers(right, classifier):
   np.testing.assert_array_equal(classifier.checked_labels(right, IDS), [0, 1, 1])
 
 
-@pytest.mark.parametrize("wrong", NUMBERS, ids=str)
+@pytest.mark.parametrize("wrong", NUMBERS, ids=lambda value: str(value)[:9])
 def test_numbers_that_are_not_finite_are_refused(wrong, classifier):
   for call in (
     lambda: labels.finite([0, 1, wrong], "Labels"),
