@@ -21,8 +21,8 @@ from albert_tf.tokenization.graph import graph_tokenizer
 from albert_tf.tokenization.graph_inputs import (
   Tensors,
   choice_batch,
-  cut,
   holds_text,
+  limit_characters,
   question_batch,
   text_batch,
   word_batch,
@@ -147,7 +147,7 @@ class AlbertPreprocessor(keras.layers.Layer):
 
   def pack(self, inputs: Mapping[str, Any], *, pad_to_max_length: bool = False) -> Tensors:
     """The outputs of a call, for inputs by name."""
-    columns = {name: cut(tf.convert_to_tensor(value)) for name, value in inputs.items()}
+    columns = {name: limit_characters(tf.convert_to_tensor(value)) for name, value in inputs.items()}
     sizes: dict[str, Any] = {"max_length": self.max_length, "pad_to_max_length": pad_to_max_length}
     if self.kind == "choices":
       return choice_batch(self._graph, **columns, max_qa_length=self.max_qa_length, **sizes)

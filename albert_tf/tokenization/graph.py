@@ -1,12 +1,12 @@
-"""The tokenizers as TensorFlow ops, for SavedModels: strings to batches for the encoder.
+"""The tokenizers as TensorFlow ops, for SavedModels and Keras models: strings to batches for the encoder.
 
-Apart from core ops they use only SentencepieceOp, SentencepieceTokenizeOp and WordpieceTokenizeWithOffsets, which
-TensorFlow Serving links. The graph contains Python's rules for characters as constants.
+Apart from core ops they use only SentencepieceOp, SentencepieceTokenizeOp and
+WordpieceTokenizeWithOffsets, which TensorFlow Serving links. The graph contains Python's rules for
+characters as constants.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 import functools
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -20,11 +20,13 @@ from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 from albert_tf.tokenization.wordpiece import MAX_WORD_CHARS, text_rules
 
 _INVALID = 0xFFFD  # What bytes that are not UTF-8 become.
-# Characters from here on stay as they are, but for tags and private ones: a table of them would take megabytes.
-_LAST_TABLE = 0x30000
-_TAGS = range(0xE0000, 0xE0200)
-_PRIVATE = r"\x{f0000}-\x{10ffff}"  # Dropped.
-_BETWEEN = "☃"  # Stays as it is.
+
+
+def graph_tokenizer(tokenizer: Tokenizer) -> "GraphPacker":
+  """The module of a tokenizer, SentencePiece or WordPiece."""
+  if isinstance(tokenizer, AlbertTokenizer):
+    return GraphTokenizer(tokenizer)
+  return GraphWordPiece(tokenizer)
 
 
 class GraphPacker(tf.Module):
@@ -34,8 +36,8 @@ class GraphPacker(tf.Module):
     tokenizer: gives the special ids.
   """
 
-  def __init__(self, tokenizer: Tokenizer, name: str = "tokenizer"):
-    super().__init__(name=name)
+  def __init__(self, tokenizer: Tokenizer):
+    super().__init__()
     self.mask_id = tokenizer.mask_id
     self.cls_id = tokenizer.cls_id
     self.sep_id = tokenizer.sep_id
@@ -45,11 +47,11 @@ class GraphPacker(tf.Module):
     """int32 ids [B, (length)] of [B] strings, in which "[MASK]" is text."""
     raise NotImplementedError
 
-  def _behind_mask(
+  def _ids_behind_mask(
     self, texts: tf.Tensor, ids: tf.RaggedTensor, is_behind: tf.Tensor
-  ) -> tuple[tf.RaggedTensor, ...]:
-    """The ids of texts of which some stand right behind a mask (bool [B]), in columns that are joined."""
-    return (ids,)
+  ) -> list[tf.RaggedTensor]:
+    """The ids of texts of which some stand right behind a mask (bool [B]), in columns to be joined."""
+    return [ids]
 
   def tokenize(self, texts: tf.Tensor, *, allow_mask: bool = False) -> tf.RaggedTensor:
     """Ids of texts without [CLS] and [SEP].
@@ -63,14 +65,17 @@ class GraphPacker(tf.Module):
     """
     if not allow_mask:
       return self._tokenize(texts)
-    parts = tf.strings.split(texts, sep=MASK_PIECE)  # [B, (parts)]
-    part_ids = self._tokenize(parts.flat_values)  # [all parts, (length)]
-    is_later = tf.ragged.range(parts.row_lengths()).flat_values > 0  # A mask stands before all but the first.
-    later = tf.cast(is_later, tf.int32)
-    masks = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(later)], self.mask_id), later)
-    masks = masks.with_row_splits_dtype(part_ids.row_splits.dtype)
-    joined = tf.concat([masks, *self._behind_mask(parts.flat_values, part_ids, is_later)], axis=1)
-    return parts.with_flat_values(joined).merge_dims(1, 2)
+    sections = tf.strings.split(texts, sep=MASK_PIECE)  # [B, (sections)]
+    ids = self._tokenize(sections.flat_values)  # [all sections, (length)]
+    # A mask stands before each section but the first of its text.
+    is_behind = tf.ragged.range(sections.row_lengths()).flat_values > 0
+    num_masks = tf.cast(is_behind, tf.int32)
+    masks = tf.fill([tf.reduce_sum(num_masks)], self.mask_id)
+    masks = tf.RaggedTensor.from_row_lengths(masks, num_masks)
+    masks = masks.with_row_splits_dtype(ids.row_splits.dtype)
+    columns = self._ids_behind_mask(sections.flat_values, ids, is_behind)
+    joined = tf.concat([masks] + columns, axis=1)
+    return sections.with_flat_values(joined).merge_dims(1, 2)
 
   def __call__(
     self,
@@ -93,12 +98,15 @@ class GraphPacker(tf.Module):
     Returns:
       int32 tensors `input_ids`, `input_mask`, `segment_ids`, each [B, S].
     """
-    length = max_length if pad_to_max_length else None
+    length = None
+    if pad_to_max_length:
+      length = max_length
     first = self.tokenize(texts, allow_mask=allow_mask)
     if pairs is None:
       return self.pack(head(first, max_length - 2), length=length)
     second = self.tokenize(pairs, allow_mask=allow_mask)
-    return self.pack(*_truncate(first, second, max_length), length=length)
+    first, second = _truncate(first, second, max_length)
+    return self.pack(first, second, length=length)
 
   def pack(
     self,
@@ -117,63 +125,82 @@ class GraphPacker(tf.Module):
 
     Returns:
       int32 tensors `input_ids`, `input_mask`, `segment_ids`, each [B, S].
+
+    Example: first 7 8, second 9, and S = 7:
+      place        0     1 2 3     4 5     6
+      input_ids    [CLS] 7 8 [SEP] 9 [SEP] <pad>
+      segment_ids  0     0 0 0     1 1     0
     """
     # Computed for all places [B, S] together: a few ops where ragged concatenation takes hundreds.
-    flat, size, start = (
-      first.flat_values,
-      first.row_lengths()[:, tf.newaxis],
-      first.row_starts()[:, tf.newaxis],
-    )
-    total = size + 2  # [B, 1]
+    first_size = first.row_lengths()[:, tf.newaxis]  # [B, 1], as all numbers of a row here.
+    total = first_size + 2
+    values = first.flat_values
     if second is not None:
-      other = second.row_lengths()[:, tf.newaxis]
-      total += tf.where((other > 0) | always_two, other + 1, 0)
-      start_other = second.row_starts()[:, tf.newaxis] + tf.size(flat, total.dtype)
-      flat = tf.concat([flat, second.flat_values], axis=0)
-    specials = tf.size(flat, total.dtype)
-    flat = tf.concat([flat, [self.cls_id, self.sep_id, self.pad_id]], axis=0)
-    longest = tf.reduce_max(tf.concat([[[0]], total], axis=0)) if length is None else length
-    place = tf.range(tf.cast(longest, total.dtype))[tf.newaxis]  # [1, S]
-    is_sep = (place == size + 1) | (place == total - 1)
-    index = start + place - 1
+      second_size = second.row_lengths()[:, tf.newaxis]
+      total += tf.where((second_size > 0) | always_two, second_size + 1, 0)
+      second_start = second.row_starts()[:, tf.newaxis] + tf.size(values, total.dtype)
+      values = tf.concat([values, second.flat_values], axis=0)
+    if length is None:
+      length = tf.reduce_max(tf.concat([[[0]], total], axis=0))  # 0 for an empty batch.
+
+    # The special tokens stand behind those of the texts, so that one gather reads all.
+    cls_index = tf.size(values, total.dtype)
+    sep_index = cls_index + 1
+    pad_index = cls_index + 2
+    values = tf.concat([values, [self.cls_id, self.sep_id, self.pad_id]], axis=0)
+
+    # Which value stands at each place.
+    place = tf.range(tf.cast(length, total.dtype))[tf.newaxis]  # [1, S]
+    index = first.row_starts()[:, tf.newaxis] + place - 1
     if second is not None:
-      index = tf.where(place > size, start_other + place - size - 2, index)
-    index = tf.where(is_sep, specials + 1, tf.where(place == 0, specials, index))
+      index = tf.where(place > first_size, second_start + place - first_size - 2, index)
+    is_sep = (place == first_size + 1) | (place == total - 1)
+    index = tf.where(place == 0, cls_index, index)
+    index = tf.where(is_sep, sep_index, index)
     is_real = place < total
     return {
-      "input_ids": tf.gather(flat, tf.where(is_real, index, specials + 2)),
+      "input_ids": tf.gather(values, tf.where(is_real, index, pad_index)),
       "input_mask": tf.cast(is_real, tf.int32),
-      "segment_ids": tf.cast(is_real & (place > size + 1), tf.int32),
+      "segment_ids": tf.cast(is_real & (place > first_size + 1), tf.int32),
     }
 
 
 def _truncate(
   first: tf.RaggedTensor, second: tf.RaggedTensor, max_length: int
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-  """Cuts the longer one of every row (the second when equal) until both fit in `max_length` with [CLS] and [SEP].
+  """Cuts the longer one of every row, or the second of equal ones, until both fit in `max_length`.
 
-  Equals the original's loop, which pops one token at a time. A row without a second segment has room for one more.
+  Equals the original's loop, which pops one token at a time.
+
+  Example: 8 and 4 tokens in 10 places have a budget of 7, without [CLS] and two [SEP]. The first
+  keeps max(7 - 4, 8 // 2) = 4, the second the other 3: 8:4, 7:4, 6:4, 5:4, 4:4, 4:3.
   """
-  size, other = first.row_lengths(), second.row_lengths()
-  budget = tf.where(
-    other > 0, tf.constant(max_length - 3, size.dtype), tf.constant(max_length - 2, size.dtype)
-  )
-  keep = tf.minimum(size, tf.maximum(budget - other, (budget + 1) // 2))
-  keep = tf.where(size + other > budget, keep, size)
-  keep = tf.where(other > 0, keep, tf.minimum(size, budget))
-  return head(first, keep), head(second, tf.minimum(other, budget - keep))
+  first_size = first.row_lengths()
+  second_size = second.row_lengths()
+  has_second = second_size > 0
+  # A row without a second segment has one [SEP], and so room for one more.
+  single_budget = tf.constant(max_length - 2, first_size.dtype)
+  budget = tf.where(has_second, single_budget - 1, single_budget)
+
+  keep_first = tf.minimum(first_size, tf.maximum(budget - second_size, (budget + 1) // 2))
+  keep_first = tf.where(first_size + second_size > budget, keep_first, first_size)
+  keep_first = tf.where(has_second, keep_first, tf.minimum(first_size, budget))
+  keep_second = tf.minimum(second_size, budget - keep_first)
+  return head(first, keep_first), head(second, keep_second)
 
 
 def head(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
   """The first lengths[b] values of row b, or all of them if it has fewer."""
   starts = ids.row_starts()
-  return _rows(ids, starts, starts + tf.minimum(tf.cast(lengths, starts.dtype), ids.row_lengths()))
+  lengths = tf.minimum(tf.cast(lengths, starts.dtype), ids.row_lengths())
+  return _rows(ids, starts, starts + lengths)
 
 
 def tail(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
   """The last lengths[b] values of row b, or all of them if it has fewer."""
   limits = ids.row_limits()
-  return _rows(ids, limits - tf.minimum(tf.cast(lengths, limits.dtype), ids.row_lengths()), limits)
+  lengths = tf.minimum(tf.cast(lengths, limits.dtype), ids.row_lengths())
+  return _rows(ids, limits - lengths, limits)
 
 
 def _rows(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -> tf.RaggedTensor:
@@ -186,38 +213,60 @@ def _rows(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -> tf.Ragg
 
 
 class Table(NamedTuple):
-  """Number v → its replacement, values[starts[v] : starts[v] + lengths[v]]; a larger number is not replaced."""
+  """A replacement of each number v below T, `values[starts[v] : starts[v] + lengths[v]]`.
+
+  Larger numbers are not replaced.
+  """
 
   values: tf.Tensor
-  starts: tf.Tensor
-  lengths: tf.Tensor
+  starts: tf.Tensor  # [T]
+  lengths: tf.Tensor  # [T]
 
 
 def make_table(replacements: Mapping[int, Sequence[int]]) -> Table:
-  """The table in which each key is replaced by its values."""
-  rows = [replacements.get(index, (index,)) for index in range(max(replacements, default=-1) + 1)]
-  lengths = np.array([len(row) for row in rows], np.int32)
-  values = np.fromiter(itertools.chain.from_iterable(rows), np.int32, int(lengths.sum()))
+  """The table in which each key is replaced by its values.
+
+  Example: {1: [], 2: [8, 9]} has the values 0 8 9, the starts 0 1 1 and the lengths 1 0 2.
+  """
+  size = max(replacements, default=-1) + 1
+  values: list[int] = []
+  starts = []
+  lengths = []
+  for number in range(size):
+    row = replacements.get(number, (number,))
+    starts.append(len(values))
+    lengths.append(len(row))
+    values.extend(row)
   with tf.init_scope():  # One copy in a SavedModel, however many functions use it.
-    return Table(*(tf.constant(array, tf.int32) for array in (values, np.cumsum(lengths) - lengths, lengths)))
+    return Table(
+      values=tf.constant(np.array(values, np.int32)),
+      starts=tf.constant(np.array(starts, np.int32)),
+      lengths=tf.constant(np.array(lengths, np.int32)),
+    )
 
 
 def replace(numbers: tf.RaggedTensor, table: Table) -> tf.RaggedTensor:
-  """Replaces each number by its row of the table; [B, (length)] to [B, (length)]."""
+  """Replaces each number by its row of the table; [B, (length)] to [B, (length)].
+
+  Example: the table of `make_table` and the numbers 2 7 1:
+    7 has no row. It starts at -1 - 1, as its place is 1, and reads itself there.
+    positions 1 2 | -2 | (none)  values 8 9 | 7 | (none)
+  """
   size = table.lengths.shape[0]
-  if not size:
+  if size == 0:
     return numbers
   flat = numbers.flat_values
-  known = flat < size
+  has_row = flat < size
   row = tf.minimum(flat, size - 1)
-  lengths = tf.where(known, tf.gather(table.lengths, row), 1)
-  # A number without a row points to itself: -1 - its place.
-  starts = tf.where(known, tf.gather(table.starts, row), -1 - tf.range(tf.size(flat)))
-  positions = tf.ragged.range(starts, starts + lengths)
-  index = positions.flat_values
-  own = tf.gather(flat, tf.maximum(-1 - index, 0))
-  values = tf.where(index < 0, own, tf.gather(table.values, tf.maximum(index, 0)))
-  splits = tf.gather(positions.row_splits, numbers.row_splits)
+  lengths = tf.where(has_row, tf.gather(table.lengths, row), 1)
+  starts = tf.where(has_row, tf.gather(table.starts, row), -1 - tf.range(tf.size(flat)))
+  ranges = tf.ragged.range(starts, starts + lengths)
+
+  positions = ranges.flat_values
+  unchanged = tf.gather(flat, tf.maximum(-1 - positions, 0))
+  replaced = tf.gather(table.values, tf.maximum(positions, 0))
+  values = tf.where(positions < 0, unchanged, replaced)
+  splits = tf.gather(ranges.row_splits, numbers.row_splits)
   return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
 
@@ -227,8 +276,8 @@ def replace(numbers: tf.RaggedTensor, table: Table) -> tf.RaggedTensor:
 class _SentencePiece(tf.saved_model.experimental.TrackableResource):
   """A SentencePiece model in TensorFlow's memory.
 
-  It has a name there, as `tf_text.SentencepieceTokenizer`'s has not: without one it belongs to the kernel that made
-  it, and `keras.utils.clear_session()` ends all kernels.
+  It has a name there, as `tf_text.SentencepieceTokenizer`'s has not: without one it belongs to the
+  kernel that made it, and `keras.utils.clear_session()` ends all kernels.
 
   Args:
     model: the content of the model's file.
@@ -236,7 +285,8 @@ class _SentencePiece(tf.saved_model.experimental.TrackableResource):
   """
 
   def __init__(self, model: bytes, *, shared_name: str):
-    from tensorflow_text.python.ops import sentencepiece_tokenizer  # A second; most of it is for layers.
+    # Imported here: it takes a second, mostly for layers that nothing here uses.
+    from tensorflow_text.python.ops import sentencepiece_tokenizer
 
     super().__init__()
     self._ops = sentencepiece_tokenizer.gen_sentencepiece_tokenizer
@@ -274,18 +324,23 @@ class GraphTokenizer(GraphPacker):
     TensorShape([2, 5])
   """
 
-  def __init__(self, tokenizer: AlbertTokenizer, name: str = "tokenizer"):
-    super().__init__(tokenizer, name)
+  def __init__(self, tokenizer: AlbertTokenizer):
+    super().__init__(tokenizer)
     self._config = tokenizer.config
-    self._sentencepiece = _SentencePiece(tokenizer.model_bytes, shared_name=tokenizer.model_sha256)
-    self.digit_commas = make_table(tokenizer.digit_comma_ids)
     self._vocab_size = tokenizer.vocab_size
-    # Row V + v: piece v where text touches the mask before it: "▁x" becomes "x" if that is a piece, "▁" nothing.
-    bare = [piece.removeprefix(SPIECE_UNDERLINE) for piece in tokenizer.pieces]
-    rows = ([tokenizer.ids.get(text, i)] if text else [] for i, text in enumerate(bare))
-    self._after_mask = make_table(dict(enumerate(rows, self._vocab_size)))
-    self.decomposition = make_table(unicode_tables.decomposition_rows())
+    self._sentencepiece = _SentencePiece(tokenizer.model_bytes, shared_name=tokenizer.model_sha256)
     self._lower = make_table(unicode_tables.lower_rows())
+    self.decomposition = make_table(unicode_tables.decomposition_rows())
+    self.digit_commas = make_table(tokenizer.digit_comma_ids)
+    # Number V + v: what piece v becomes where its text touches the mask before it.
+    after_mask = {}
+    for index, piece in enumerate(tokenizer.pieces):
+      bare = piece.removeprefix(SPIECE_UNDERLINE)
+      new_ids = []  # Of "▁" alone nothing is left.
+      if bare:
+        new_ids = [tokenizer.ids.get(bare, index)]  # "▁x" becomes "x", if that is a piece.
+      after_mask[self._vocab_size + index] = new_ids
+    self._after_mask = make_table(after_mask)
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
     """Applies `normalize_text` to strings of any shape; bytes that are not UTF-8 become U+FFFD."""
@@ -297,23 +352,25 @@ class GraphTokenizer(GraphPacker):
       texts = tf.strings.regex_replace(texts, "``|''", '"')
     codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace", replacement_char=_INVALID)
     if not self._config.keep_accents:
-      # NFKD and dropping combining characters look at one character alone, so together they are a table.
+      # NFKD and dropping combining characters look at one character alone: together they are a table.
       codes = replace(codes, self.decomposition)
     if self._config.do_lower_case:
       pattern, replacement = unicode_tables.final_sigma_pattern()
-      texts = tf.strings.regex_replace(tf.strings.unicode_encode(codes, "UTF-8"), pattern, replacement)
+      texts = tf.strings.unicode_encode(codes, "UTF-8")
+      texts = tf.strings.regex_replace(texts, pattern, replacement)
       codes = replace(tf.strings.unicode_decode(texts, "UTF-8"), self._lower)
     return tf.strings.unicode_encode(codes, "UTF-8")
 
-  def _behind_mask(
+  def _ids_behind_mask(
     self, texts: tf.Tensor, ids: tf.RaggedTensor, is_behind: tf.Tensor
-  ) -> tuple[tf.RaggedTensor, ...]:
+  ) -> list[tf.RaggedTensor]:
     # Text that touches the mask before it gets no "▁".
-    touches = is_behind & ~tf.strings.regex_full_match(texts, f"(?s)(?:[{unicode_tables.space_class()}].*)?")
+    starts_with_space = f"(?s)(?:[{unicode_tables.space_class()}].*)?"
+    touches = is_behind & ~tf.strings.regex_full_match(texts, starts_with_space)
     first = ids[:, :1]
     shift = tf.repeat(tf.where(touches, self._vocab_size, 0), first.row_lengths())
     first = replace(first.with_flat_values(first.flat_values + shift), self._after_mask)
-    return first, ids[:, 1:]
+    return [first, ids[:, 1:]]
 
   def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     return replace(self.raw_ids(self.normalize(texts)), self.digit_commas)
@@ -329,19 +386,26 @@ class GraphTokenizer(GraphPacker):
 
 # WordPiece.
 
+# Beyond, only tags and private characters change, which are dropped. A table of them would take megabytes.
+_TABLE_END = 0x30000
+_SURROGATES = range(0xD800, 0xE000)  # No characters.
+_TAGS = range(0xE0000, 0xE0200)
+_PRIVATE = r"\x{f0000}-\x{10ffff}"  # Dropped.
+_SEPARATOR = "☃"  # BERT's rules leave it as it is.
 
-class WordPieceGraph(GraphPacker):
+
+class GraphWordPiece(GraphPacker):
   """`WordPieceTokenizer` as a module that can be saved, with the same ids.
 
   One difference: combining marks of musical notes and Hangul tones are not put into Unicode's order.
   """
 
-  def __init__(self, tokenizer: Tokenizer, name: str = "tokenizer"):
+  def __init__(self, tokenizer: Tokenizer):
     import tensorflow_text as tf_text  # Most of its import is for layers that nothing here uses.
 
-    super().__init__(tokenizer, name)
-    replacements, self._dropped = _characters(tokenizer.config)
-    self._characters = make_table(replacements)
+    super().__init__(tokenizer)
+    replacements, self._dropped = _character_rules(tokenizer.config)
+    self._replacements = make_table(replacements)
     ids = tokenizer.ids
     with tf.init_scope():
       self._vocabulary = tf.lookup.StaticHashTable(
@@ -349,7 +413,9 @@ class WordPieceGraph(GraphPacker):
         default_value=tokenizer.unk_id,
       )
       self._wordpiece = tf_text.WordpieceTokenizer(
-        self._vocabulary, token_out_type=tf.int64, max_bytes_per_word=4 * MAX_WORD_CHARS
+        self._vocabulary,
+        token_out_type=tf.int64,
+        max_bytes_per_word=4 * MAX_WORD_CHARS,  # A character has at most 4 bytes.
       )
 
   def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -362,31 +428,40 @@ class WordPieceGraph(GraphPacker):
     """Words and punctuation marks of [B] strings: ragged [B, (words)]."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
     texts = tf.strings.regex_replace(texts, f"[{self._dropped}]", "")
-    codes = replace(tf.strings.unicode_decode(texts, "UTF-8"), self._characters)
+    codes = replace(tf.strings.unicode_decode(texts, "UTF-8"), self._replacements)
     words = tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"), sep=" ")
     return tf.ragged.boolean_mask(words, words != "")
 
 
 @functools.cache
-def _characters(config: WordPieceConfig) -> tuple[dict[int, list[int]], str]:
-  """The table of replaced characters, and an RE2 class of dropped characters that are not in the table."""
-  codes = [*range(1, 0xD800), *range(0xE000, _LAST_TABLE), *_TAGS]
-  codes.remove(ord(_BETWEEN))
-  results = dict(zip(codes, _between_words(config, map(chr, codes)), strict=True))
-  changed = {code: [ord(char) for char in result] for code, result in results.items() if result != chr(code)}
-  table = {0: [], **{code: result for code, result in changed.items() if code < _LAST_TABLE}}
-  dropped = unicode_tables.character_class(chr(code) for code in changed if code >= _LAST_TABLE)
-  return table, dropped + _PRIVATE
+def _character_rules(config: WordPieceConfig) -> tuple[dict[int, list[int]], str]:
+  """BERT's text rules for each character.
+
+  Returns:
+    The table of replaced characters, and an RE2 class of dropped characters that are not in the table.
+  """
+  codes = [
+    code for code in range(1, _TABLE_END) if code not in _SURROGATES and code != ord(_SEPARATOR)
+  ]
+  codes.extend(_TAGS)
+  table: dict[int, list[int]] = {0: []}
+  dropped = []
+  for code, text in zip(codes, _between_words(config, map(chr, codes)), strict=True):
+    if text == chr(code):
+      continue
+    if code < _TABLE_END:
+      table[code] = [ord(char) for char in text]
+    else:
+      dropped.append(chr(code))
+  return table, unicode_tables.character_class(dropped) + _PRIVATE
 
 
 def _between_words(config: WordPieceConfig, characters: Iterable[str]) -> list[str]:
-  """The replacement of each character within a word, with spaces if it ends a word."""
+  """The replacement of each character within a word, with spaces if it ends a word.
+
+  All are asked at once: "Aé," as ☃A☃é☃,☃ becomes the words ☃a☃e☃ , ☃, so the comma is " , ".
+  """
   normalizer, pre_tokenizer = text_rules(config)
-  text = normalizer.normalize_str(_BETWEEN.join(["", *characters, ""]))
-  words = (word for word, _ in pre_tokenizer.pre_tokenize_str(text))
-  return " ".join(words).split(_BETWEEN)[1:-1]
-
-
-def graph_tokenizer(tokenizer: Tokenizer) -> GraphPacker:
-  """The module of a tokenizer, SentencePiece or WordPiece."""
-  return GraphTokenizer(tokenizer) if isinstance(tokenizer, AlbertTokenizer) else WordPieceGraph(tokenizer)
+  text = _SEPARATOR + _SEPARATOR.join(characters) + _SEPARATOR
+  words = pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text))
+  return " ".join(word for word, _ in words).split(_SEPARATOR)[1:-1]

@@ -1,9 +1,9 @@
-"""The characters of the original text that each token covers, as TensorFlow ops.
+"""The characters of the original text that each token covers, as TensorFlow ops; question answering reads them.
 
-TensorFlow Serving does not link TensorFlow Text's op for offsets, and its offsets are those of the normalised text.
-Tokens and text are compared by their visible characters instead. These are left after normalisation, SentencePiece's
-own normalisation, decomposition, and the removal of white space. The tokens of a text together have as many visible
-characters as the text, in the same order.
+TensorFlow Serving does not link TensorFlow Text's op for offsets, and its offsets are those of the
+normalised text. Tokens and text are compared by their visible characters instead. These are left after
+normalisation, SentencePiece's own normalisation, decomposition, and the removal of white space. The
+tokens of a text together have as many visible characters as the text, in the same order.
 """
 
 import functools
@@ -18,9 +18,9 @@ from albert_tf.tokenization.tokenizer import AlbertTokenizer, load_processor
 from albert_tf.tokenization.unicode_tables import assigned_characters
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 
-# A width is a number of visible characters.
-_MARK = -1  # In place of the width: the character belongs to the one before it.
-_FROM_TEXT = -1  # In place of the width: the digit-comma rule leaves this token as it is.
+# A width is a number of visible characters. Two values stand where there is no width:
+_JOINS_PREVIOUS = -1  # A combining mark: it belongs to the character before it.
+_WIDTH_OF_SURFACE = -2  # A token that the digit-comma rule leaves alone is as wide as its text.
 _QUOTES = "`'"
 
 
@@ -30,10 +30,11 @@ class Located(NamedTuple):
   Attributes:
     texts: [B] strings, valid UTF-8: what was not has become U+FFFD.
     ids: int32 ragged [B, (P)] tokens, without [CLS] and [SEP].
-    starts, ends: int32 ragged [B, (P)] half-open range of characters (code points) of each token, without the white
-      space that "▁" stands for. A lone "▁" has an empty range: from the next character's start to the end of the
-      previous character, which is not after it.
-    char_bytes: int64 ragged [B, (n + 1)] the byte at which each of the n characters begins, and the text's length.
+    starts, ends: int32 ragged [B, (P)] half-open range of characters (code points) of each token,
+      without the white space that "▁" stands for. A lone "▁" has an empty range: from the next
+      character's start to the end of the previous character, which is not after it.
+    char_bytes: int64 ragged [B, (n + 1)] the byte at which each of the n characters begins, and the
+      text's length.
   """
 
   texts: tf.Tensor
@@ -51,134 +52,165 @@ class GraphOffsets(tf.Module):
     graph: the same tokenizer as TensorFlow ops.
   """
 
-  def __init__(self, tokenizer: AlbertTokenizer, graph: GraphTokenizer, name: str = "offsets"):
-    super().__init__(name=name)
+  def __init__(self, tokenizer: AlbertTokenizer, graph: GraphTokenizer):
+    super().__init__()
     self._graph = graph
     self._normalize_quotes = tokenizer.config.normalize_quotes
-    pieces = tokenizer.pieces
-    widths = [visible_width(piece) for piece in pieces]
-    parts = tokenizer.digit_comma_ids
-    self._part_widths = make_table(
-      {
-        index: [widths[part] for part in parts[index]] if index in parts else [_FROM_TEXT]
-        for index in range(len(pieces))
-      }
+    # What the digit-comma rule makes of a token has the widths of the new tokens.
+    widths = {index: [_WIDTH_OF_SURFACE] for index in range(tokenizer.vocab_size)}
+    for index, new_ids in tokenizer.digit_comma_ids.items():
+      widths[index] = [visible_width(tokenizer.pieces[new_id]) for new_id in new_ids]
+    self._token_widths = make_table(widths)
+    char_widths = _character_widths(
+      tokenizer.model_bytes, tokenizer.config.do_lower_case, tokenizer.config.keep_accents
     )
-    with tf.init_scope():
-      self._char_widths = tf.constant(
-        _character_widths(
-          tokenizer.model_bytes, tokenizer.config.do_lower_case, tokenizer.config.keep_accents
-        ),
-        tf.int8,
-      )
+    with tf.init_scope():  # One copy in a SavedModel, however many functions use it.
+      self._char_widths = tf.constant(char_widths, tf.int8)
 
   def __call__(self, texts: tf.Tensor) -> Located:
     """Tokenizes [B] strings."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     codes, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
-    widths = self._widths_of_characters(codes)
+    num_bytes = tf.cast(tf.strings.length(texts), tf.int64)[:, tf.newaxis]
+    char_bytes = tf.concat([offsets, num_bytes], axis=1)
+
     normalized = self._graph.normalize(texts)
     ids = self._graph.raw_ids(normalized)
-    begins, sizes = self._spans_of_pieces(ids, self._graph.surfaces(normalized))
-    starts, ends = _characters_of(widths, begins, sizes)
-    sizes_in_bytes = tf.cast(tf.strings.length(texts), tf.int64)[:, tf.newaxis]
-    char_bytes = tf.concat([offsets, sizes_in_bytes], axis=1)
+    widths = self._widths_of_tokens(ids, self._graph.surfaces(normalized))
+    starts, ends = _character_ranges(self._widths_of_characters(codes), widths)
     return Located(texts, replace(ids, self._graph.digit_commas), starts, ends, char_bytes)
 
   def _widths_of_characters(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
-    flat = codes.flat_values
-    size = self._char_widths.shape[0]
-    widths = tf.cast(tf.gather(self._char_widths, tf.minimum(flat, size - 1)), tf.int32)
-    widths = codes.with_flat_values(tf.where(flat < size, widths, 1))
+    """The width of each character, or `_JOINS_PREVIOUS`; int32 ragged [B, (n)]."""
+    # The table ends with a width of 1, as all characters behind it have.
+    row = tf.minimum(codes.flat_values, self._char_widths.shape[0] - 1)
+    widths = codes.with_flat_values(tf.cast(tf.gather(self._char_widths, row), tf.int32))
     if self._normalize_quotes:
+      # `` and '' become one double quote: the second has no character of its own.
       for quote in _QUOTES:
-        widths = tf.where(_is_second_of_pair(codes, ord(quote)), _MARK, widths)
+        widths = tf.where(_is_second_of_pair(codes, ord(quote)), _JOINS_PREVIOUS, widths)
     return widths
 
-  def _spans_of_pieces(
-    self, ids: tf.RaggedTensor, surfaces: tf.RaggedTensor
-  ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """First visible character of each token in its text, and the number of them; int32 ragged [B, (P)] both."""
+  def _widths_of_tokens(self, ids: tf.RaggedTensor, surfaces: tf.RaggedTensor) -> tf.RaggedTensor:
+    """The width of each token after the digit-comma rule; int32 ragged [B, (P)].
+
+    Args:
+      ids, surfaces: ragged [B, (length)] tokens before that rule, and their text.
+    """
     codes = tf.strings.unicode_decode(surfaces.flat_values, "UTF-8")
     codes = replace(codes, self._graph.decomposition)
-    solid = tf.cast(~_is_space(codes.flat_values), tf.int32)
-    sizes = tf.reduce_sum(codes.with_flat_values(solid), axis=1)  # [all pieces]
-    parts = replace(ids, self._part_widths)
-    counts = tf.gather(self._part_widths.lengths, ids.flat_values)
-    found = tf.where(parts.flat_values == _FROM_TEXT, tf.repeat(sizes, counts), parts.flat_values)
-    sizes = parts.with_flat_values(found)
-    return _exclusive_cumsum(sizes), sizes
+    is_visible = tf.cast(~_is_space(codes.flat_values), tf.int32)
+    surface_widths = tf.reduce_sum(codes.with_flat_values(is_visible), axis=1)  # [all tokens]
+
+    widths = replace(ids, self._token_widths)
+    num_new_tokens = tf.gather(self._token_widths.lengths, ids.flat_values)
+    return widths.with_flat_values(
+      tf.where(
+        widths.flat_values == _WIDTH_OF_SURFACE,
+        tf.repeat(surface_widths, num_new_tokens),
+        widths.flat_values,
+      )
+    )
 
 
-def _exclusive_cumsum(ragged: tf.RaggedTensor) -> tf.RaggedTensor:
-  """Sum of the values before each one in its row."""
-  total = tf.concat([[0], tf.cumsum(ragged.flat_values)], axis=0)
-  before_row = tf.repeat(tf.gather(total, ragged.row_splits[:-1]), ragged.row_lengths())
-  return ragged.with_flat_values(total[:-1] - before_row)
-
-
-def _characters_of(
-  widths: tf.RaggedTensor, begins: tf.RaggedTensor, sizes: tf.RaggedTensor
+def _character_ranges(
+  char_widths: tf.RaggedTensor, token_widths: tf.RaggedTensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
   """Ranges of the original characters that tokens cover: starts and ends, int32 ragged [B, (P)].
 
   Args:
-    widths: int32 ragged [B, (n)] number of visible characters of each original character, or `_MARK`.
-    begins, sizes: int32 ragged [B, (P)] first visible character and number of them, for each token.
-  """
-  flat = widths.flat_values
-  solid = tf.maximum(flat, 0)
-  count = tf.size(flat)
-  source = tf.concat([tf.repeat(tf.range(count), solid), [count]], axis=0)  # Original of each visible one.
-  total = tf.concat([[0], tf.cumsum(solid)], axis=0)
-  row_begin, row_end = tf.gather(total, widths.row_splits[:-1]), tf.gather(total, widths.row_splits[1:])
-  # A character ends where the next one that is not a mark begins.
-  is_base = flat != _MARK
-  bases = tf.concat([tf.cast(tf.where(is_base)[:, 0], tf.int32), [count]], axis=0)
-  end = tf.gather(bases, tf.cumsum(tf.cast(is_base, tf.int32)))  # [all characters]
-  end = tf.minimum(end, tf.cast(tf.repeat(widths.row_splits[1:], widths.row_lengths()), tf.int32))
-  end = tf.concat([end, [count]], axis=0)
+    char_widths: int32 ragged [B, (n)] width of each original character, or `_JOINS_PREVIOUS`.
+    token_widths: int32 ragged [B, (P)] width of each token.
 
-  lengths = begins.row_lengths()
-  first, last = tf.repeat(row_begin, lengths), tf.repeat(row_end, lengths)
-  row = tf.cast(tf.repeat(widths.row_splits[:-1], lengths), tf.int32)
+  Example: "é ½" as e, a combining accent, a space and ½, which becomes the three characters 1⁄2.
+    char_widths   1 -1 0 3          visible characters e 1 ⁄ 2, from the characters 0 3 3 3
+    token_widths  1 1 2             for "▁e" "▁1" "⁄2": visible characters 0:1, 1:2, 2:4
+    starts, ends  0 3 3 and 2 4 4   "▁e" has the accent, and both other tokens come from ½
+  """
+  num_chars = tf.size(char_widths.flat_values)
+  visible = tf.maximum(char_widths.flat_values, 0)  # A mark adds no visible character.
+  # The character that each visible one comes from; the last entry is behind the end of all texts.
+  source = tf.concat([tf.repeat(tf.range(num_chars), visible), [num_chars]], axis=0)
+  char_ends = tf.concat([_ends_of_characters(char_widths), [num_chars]], axis=0)
+
+  # For each token: where the characters, and the visible characters, of its text begin and end.
+  text = token_widths.value_rowids()
+  text_begin = tf.cast(tf.gather(char_widths.row_starts(), text), tf.int32)
+  text_end = tf.cast(tf.gather(char_widths.row_limits(), text), tf.int32)
+  visible_before = tf.concat([[0], tf.cumsum(visible)], axis=0)
+  first_visible = tf.gather(visible_before, text_begin)
+  last_visible = tf.gather(visible_before, text_end)
+
   # If text and tokens should differ in number, ranges stay inside the text.
-  a = tf.minimum(first + begins.flat_values, last)
-  b = tf.minimum(a + sizes.flat_values, last)
-  inside = tf.cast(tf.repeat(widths.row_lengths(), lengths), tf.int32)
-  start = tf.minimum(tf.gather(source, a) - row, inside)
-  before = tf.gather(end, tf.gather(source, tf.maximum(b - 1, 0))) - row
-  stop = tf.where(b > first, before, start)
-  return begins.with_flat_values(start), begins.with_flat_values(stop)
+  begin = tf.minimum(first_visible + _sum_before(token_widths), last_visible)
+  end = tf.minimum(begin + token_widths.flat_values, last_visible)
+  start_char = tf.minimum(tf.gather(source, begin), text_end)
+  last_char = tf.gather(source, tf.maximum(end - 1, 0))
+  end_char = tf.where(end > first_visible, tf.gather(char_ends, last_char), start_char)
+  starts = token_widths.with_flat_values(start_char - text_begin)
+  ends = token_widths.with_flat_values(end_char - text_begin)
+  return starts, ends
+
+
+def _ends_of_characters(char_widths: tf.RaggedTensor) -> tf.Tensor:
+  """Where each character ends, with the marks that follow it; int32 [all characters].
+
+  Example: widths 1 -1 0 3 give the ends 2 2 3 4: the characters that are no marks begin at 0, 2 and 3.
+  """
+  is_base = char_widths.flat_values != _JOINS_PREVIOUS
+  bases = tf.cast(tf.where(is_base)[:, 0], tf.int32)
+  bases = tf.concat([bases, [tf.size(is_base)]], axis=0)
+  next_base = tf.gather(bases, tf.cumsum(tf.cast(is_base, tf.int32)))
+  text_end = tf.gather(char_widths.row_limits(), char_widths.value_rowids())
+  return tf.minimum(next_base, tf.cast(text_end, tf.int32))
+
+
+def _sum_before(ragged: tf.RaggedTensor) -> tf.Tensor:
+  """Sum of the values before each one in its row; [all values]."""
+  total = tf.concat([[0], tf.cumsum(ragged.flat_values)], axis=0)
+  before_row = tf.gather(total, tf.gather(ragged.row_starts(), ragged.value_rowids()))
+  return total[:-1] - before_row
 
 
 def _is_second_of_pair(codes: tf.RaggedTensor, quote: int) -> tf.RaggedTensor:
-  """Whether each character is the second of a pair of quotes, counted from where their run begins."""
+  """Whether each character is the second of a pair of quotes, counted from where their run begins.
+
+  Example: in a''b''' the runs begin at 1 and 4; seconds are the characters 2 and 5.
+  """
   is_quote = codes.flat_values == quote
-  index = tf.range(tf.size(codes.flat_values))
+  place = tf.range(tf.size(is_quote))
   row = tf.cast(codes.value_rowids(), tf.int32)
-  continues = tf.concat([[False], is_quote[:-1] & (row[1:] == row[:-1])], axis=0)[: tf.size(index)]
-  run_starts = tf.where(is_quote & ~continues)[:, 0]
-  run = tf.maximum(tf.cumsum(tf.cast(is_quote & ~continues, tf.int32)) - 1, 0)
-  run_starts = tf.concat([tf.cast(run_starts, tf.int32), [0]], axis=0)
-  return codes.with_flat_values(is_quote & ((index - tf.gather(run_starts, run)) % 2 == 1))
+  follows_quote = tf.concat([[False], is_quote[:-1] & (row[1:] == row[:-1])], axis=0)
+  begins_run = (
+    is_quote & ~follows_quote[: tf.size(is_quote)]
+  )  # Without characters it has one too many.
+  # One more start, so that there is an entry to read where no text has the quote.
+  run_starts = tf.concat([tf.cast(tf.where(begins_run)[:, 0], tf.int32), [0]], axis=0)
+  run = tf.maximum(tf.cumsum(tf.cast(begins_run, tf.int32)) - 1, 0)
+  is_odd = (place - tf.gather(run_starts, run)) % 2 == 1
+  return codes.with_flat_values(is_quote & is_odd)
 
 
 def _is_space(codes: tf.Tensor) -> tf.Tensor:
   """White space of any code point, and "▁"."""
-  spaces = [ord(char) for char in assigned_characters() if char.isspace() or char == SPIECE_UNDERLINE]
+  spaces = [ord(char) for char in assigned_characters() if char.isspace()]
+  spaces.append(ord(SPIECE_UNDERLINE))
   return tf.reduce_any(codes[:, tf.newaxis] == tf.constant(spaces, tf.int32), axis=1)
 
 
 @functools.lru_cache(maxsize=4)
 def _character_widths(model: bytes, do_lower_case: bool, keep_accents: bool) -> np.ndarray:
-  """int8 [code points] the width of each character, `_MARK` for a combining one; 1 for any beyond the array."""
+  """The width of each character, or `_JOINS_PREVIOUS`; int8 [code points], and 1 for any beyond."""
   processor = load_processor(model, source="the tokenizer's model")
   chars = assigned_characters()
   normalize = functools.partial(normalize_text, do_lower_case=do_lower_case)
-  again = processor.normalize([normalize(char, keep_accents=keep_accents) for char in chars])
-  widths = np.ones(ord(chars[-1]) + 1, np.int8)
-  for char, normal in zip(chars, again, strict=True):
+  # What SentencePiece sees, and then makes of it with its own rules.
+  normalized = processor.normalize([normalize(char, keep_accents=keep_accents) for char in chars])
+  widths = np.ones(ord(chars[-1]) + 2, np.int8)
+  for char, normal in zip(chars, normalized, strict=True):
+    # White space is normalised to nothing, too, but separates characters.
     is_mark = not char.isspace() and not normalize(char)
-    widths[ord(char)] = _MARK if is_mark else visible_width(normal)
-  return widths[: int(np.flatnonzero(widths != 1)[-1]) + 2]
+    widths[ord(char)] = _JOINS_PREVIOUS if is_mark else visible_width(normal)
+  # Most of the code points are beyond the last one with another width. One 1 stays, for all of them.
+  last = np.flatnonzero(widths != 1)[-1]
+  return widths[: last + 2]

@@ -1,4 +1,4 @@
-"""Split long contexts into overlapping windows, and find answers in the scores of windows; TensorFlow ops.
+"""Split long contexts into overlapping windows, and find answers in their scores; TensorFlow ops.
 
 SQuAD fine-tuning calls these functions eagerly; SavedModels have them in the graph.
 """
@@ -23,7 +23,7 @@ def pack_windows(
   context: tf.RaggedTensor,
   windows: Windows,
 ) -> Tensors:
-  """`[CLS] question [SEP] part of the context [SEP]` of each window.
+  """`[CLS] question [SEP] window of the context [SEP]` for each window.
 
   Args:
     packer: adds the special tokens.
@@ -31,36 +31,50 @@ def pack_windows(
     windows: windows of the contexts.
 
   Returns:
-    `input_ids`, `input_mask`, `segment_ids` and `p_mask`, 1 where no answer can be, int32 [W, S]; S is the
-    length of the longest window, at least `SHORTEST_WINDOW`.
+    `input_ids`, `input_mask`, `segment_ids` and `p_mask`, 1 where no answer can be, int32 [W, S]; S is
+    the length of the longest window, at least `SHORTEST_WINDOW`.
   """
   text = cut_pieces(context, windows.row, windows.begin, windows.length)
   batch = packer.pack(tf.gather(query, windows.row), text, always_two=True)
   batch = at_least(batch, SHORTEST_WINDOW)
-  return {**batch, "p_mask": answer_mask(batch, windows.text_begin, windows.length)}
+  return batch | {"p_mask": answer_mask(batch, windows.text_begin, windows.length)}
 
 
 def max_context(windows: Windows) -> tf.Tensor:
   """Whether a window shows a token with more context than other windows, bool [W, T] by place in its text.
 
   The first of equally good windows wins.
+
+  Example: windows of the tokens 0 to 4 and 3 to 7. Token 3 has 3 tokens to the left and 1 to the right
+    in the first, and none to the left in the second: min(3, 1) > min(0, 4), so the first window wins.
   """
-  longest = tf.reduce_max(tf.concat([windows.length, [0]], axis=0))
-  left = tf.broadcast_to(tf.range(longest), [tf.size(windows.row), longest])
+  num_windows = tf.size(windows.row)
   length = windows.length[:, tf.newaxis]
-  inside = left < length
+  longest = _largest(windows.length, default=0)
+  left = tf.broadcast_to(tf.range(longest), [num_windows, longest])
+  is_inside = left < length
   # float64, so that sums are equal exactly where Python's are.
-  score = tf.cast(tf.minimum(left, length - 1 - left), tf.float64)
-  score = tf.where(inside, score + _CONTEXT_WEIGHT * tf.cast(length, tf.float64), -1.0)
-  place = windows.begin[:, tf.newaxis] + left  # In the context.
-  width = tf.reduce_max(tf.concat([windows.begin + windows.length, [0]], axis=0)) + longest
-  key = tf.reshape(windows.row[:, tf.newaxis] * width + place, [-1])
-  segments = (tf.reduce_max(tf.concat([windows.row, [-1]], axis=0)) + 1) * width
-  best = tf.math.unsorted_segment_max(tf.reshape(score, [-1]), key, segments)
-  chosen = inside & (score == tf.reshape(tf.gather(best, key), tf.shape(score)))
-  number = tf.where(chosen, tf.range(tf.size(windows.row))[:, tf.newaxis], tf.size(windows.row))
-  first = tf.math.unsorted_segment_min(tf.reshape(number, [-1]), key, segments)
-  return chosen & (number == tf.reshape(tf.gather(first, key), tf.shape(score)))
+  context = tf.cast(tf.minimum(left, length - 1 - left), tf.float64)
+  score = context + _CONTEXT_WEIGHT * tf.cast(length, tf.float64)
+  score = tf.where(is_inside, score, -1.0)
+
+  # One number for each token of each context: row * width + place in the context.
+  width = _largest(windows.begin + windows.length, default=0) + longest
+  token = windows.row[:, tf.newaxis] * width + windows.begin[:, tf.newaxis] + left
+  num_tokens = (_largest(windows.row, default=-1) + 1) * width
+  token = tf.reshape(token, [-1])
+
+  # The best score of each token, then the first window that has it.
+  best = tf.math.unsorted_segment_max(tf.reshape(score, [-1]), token, num_tokens)
+  is_best = is_inside & (score == tf.reshape(tf.gather(best, token), tf.shape(score)))
+  number = tf.where(is_best, tf.range(num_windows)[:, tf.newaxis], num_windows)
+  first = tf.math.unsorted_segment_min(tf.reshape(number, [-1]), token, num_tokens)
+  return is_best & (number == tf.reshape(tf.gather(first, token), tf.shape(score)))
+
+
+def _largest(numbers: tf.Tensor, *, default: int) -> tf.Tensor:
+  """The largest of numbers that are not below `default`, which an empty batch gives."""
+  return tf.reduce_max(tf.concat([numbers, [default]], axis=0))
 
 
 class Spans(NamedTuple):
@@ -79,6 +93,15 @@ class Spans(NamedTuple):
   end_score: tf.Tensor
 
 
+class _Pairs(NamedTuple):
+  """Pairs of start and end, by place in a window's text, with their scores; [W, pairs] each."""
+
+  start: tf.Tensor
+  end: tf.Tensor
+  start_score: tf.Tensor
+  end_score: tf.Tensor
+
+
 def find_spans(windows: Windows, outputs: Tensors, *, n_best: int, max_answer_length: int) -> Spans:
   """Finds the spans that may be answers in the model's outputs.
 
@@ -88,49 +111,67 @@ def find_spans(windows: Windows, outputs: Tensors, *, n_best: int, max_answer_le
     n_best: 1.1: number of starts, and of ends, tried in each window.
     max_answer_length: in tokens.
   """
-  allowed = max_context(windows)  # [W, T]
+  may_start = max_context(windows)  # [W, T]
   if "start_logits" in outputs:
-    start, end, start_score, end_score = _best_pairs(windows, outputs, allowed, n_best)
+    pairs = _best_pairs(windows, outputs, may_start, n_best)
   else:
-    start, end, start_score, end_score = _chosen_pairs(windows, outputs)
-  possible = (start >= 0) & (end >= start) & (end < windows.length[:, tf.newaxis])
-  possible &= end - start < max_answer_length
-  padded = tf.pad(allowed, [[0, 0], [0, 1]])  # So that there is a column even if all texts are empty.
-  within = tf.clip_by_value(start, 0, tf.shape(padded)[1] - 1)
-  possible &= tf.gather(padded, within, batch_dims=1)
+    pairs = _chosen_pairs(windows, outputs)
+
+  # A span is in the text of its window, in order, and not too long.
+  possible = (pairs.start >= 0) & (pairs.end >= pairs.start)
+  possible &= pairs.end < windows.length[:, tf.newaxis]
+  possible &= pairs.end - pairs.start < max_answer_length
+  # It belongs to the window that shows its start with most context.
+  may_start = tf.pad(may_start, [[0, 0], [0, 1]])  # There is a column even if all texts are empty.
+  place = tf.clip_by_value(pairs.start, 0, tf.shape(may_start)[1] - 1)
+  possible &= tf.gather(may_start, place, batch_dims=1)
+
   begin = windows.begin[:, tf.newaxis]
-  row = tf.broadcast_to(windows.row[:, tf.newaxis], tf.shape(start))
-  scores = [tf.cast(score, tf.float64) for score in (start_score, end_score)]
-  columns = (row, begin + start, begin + end, *scores)
-  return Spans(*(tf.boolean_mask(column, possible) for column in columns))
+  row = tf.broadcast_to(windows.row[:, tf.newaxis], tf.shape(pairs.start))
+  return Spans(
+    row=tf.boolean_mask(row, possible),
+    first=tf.boolean_mask(begin + pairs.start, possible),
+    last=tf.boolean_mask(begin + pairs.end, possible),
+    start_score=tf.boolean_mask(tf.cast(pairs.start_score, tf.float64), possible),
+    end_score=tf.boolean_mask(tf.cast(pairs.end_score, tf.float64), possible),
+  )
 
 
-def _best_pairs(windows: Windows, outputs: Tensors, allowed: tf.Tensor, n_best: int) -> tuple[tf.Tensor, ...]:
-  """SQuAD 1.1: pairs of the best starts and ends of each window, by place in its text, with scores; [W, k²]."""
-  longest = tf.shape(allowed)[1]
-  inside = tf.range(longest) < windows.length[:, tf.newaxis]
-  place = tf.where(inside, windows.text_begin[:, tf.newaxis] + tf.range(longest), 0)
+def _best_pairs(windows: Windows, outputs: Tensors, may_start: tf.Tensor, n_best: int) -> _Pairs:
+  """SQuAD 1.1: each of the k best starts of a window with each of its k best ends; [W, k²]."""
+  longest = tf.shape(may_start)[1]
+  is_inside = tf.range(longest) < windows.length[:, tf.newaxis]
+  # From positions in the window to places in its text.
+  position = windows.text_begin[:, tf.newaxis] + tf.range(longest)
+  position = tf.where(is_inside, position, 0)
   k = tf.minimum(longest, n_best)
-  best = []
-  for name, chosen in (("start_logits", allowed), ("end_logits", inside)):
-    logits = tf.gather(outputs[name], place, batch_dims=1)
-    best.append(tf.math.top_k(tf.where(chosen, logits, logits.dtype.min), k=k))  # [W, k]
-  start, end = best
-  pairs = [tf.repeat(each, k, axis=1) for each in (start.indices, start.values)]
-  pairs += [tf.tile(each, [1, k]) for each in (end.indices, end.values)]
-  return pairs[0], pairs[2], pairs[1], pairs[3]
+
+  def best(name: str, allowed: tf.Tensor) -> tf.Tensor:
+    logits = tf.gather(outputs[name], position, batch_dims=1)
+    return tf.math.top_k(tf.where(allowed, logits, logits.dtype.min), k=k)
+
+  starts = best("start_logits", may_start)
+  ends = best("end_logits", is_inside)
+  # k = 2: the starts a a b b with the ends c d c d.
+  return _Pairs(
+    start=tf.repeat(starts.indices, k, axis=1),
+    end=tf.tile(ends.indices, [1, k]),
+    start_score=tf.repeat(starts.values, k, axis=1),
+    end_score=tf.tile(ends.values, [1, k]),
+  )
 
 
-def _chosen_pairs(windows: Windows, outputs: Tensors) -> tuple[tf.Tensor, ...]:
-  """SQuAD 2.0: the K starts, and L ends for each, that the head chose; as `_best_pairs`, [W, K L]."""
-  starts, pairs = (tf.shape(outputs[f"{side}_top_index"])[1] for side in ("start", "end"))
-  of_start = tf.range(pairs) // (pairs // starts)
+def _chosen_pairs(windows: Windows, outputs: Tensors) -> _Pairs:
+  """SQuAD 2.0: the K starts, and L ends for each, that the head chose; [W, K L]."""
+  num_starts = tf.shape(outputs["start_top_index"])[1]
+  num_pairs = tf.shape(outputs["end_top_index"])[1]
+  start_of_pair = tf.range(num_pairs) // (num_pairs // num_starts)  # K = 2, L = 3: 0 0 0 1 1 1.
   text_begin = windows.text_begin[:, tf.newaxis]
-  return (
-    tf.gather(outputs["start_top_index"], of_start, axis=1) - text_begin,
-    outputs["end_top_index"] - text_begin,
-    tf.gather(outputs["start_top_log_probs"], of_start, axis=1),
-    outputs["end_top_log_probs"],
+  return _Pairs(
+    start=tf.gather(outputs["start_top_index"], start_of_pair, axis=1) - text_begin,
+    end=outputs["end_top_index"] - text_begin,
+    start_score=tf.gather(outputs["start_top_log_probs"], start_of_pair, axis=1),
+    end_score=outputs["end_top_log_probs"],
   )
 
 
@@ -138,33 +179,41 @@ def best_answers(spans: Spans, located: Located, *, n_best: int) -> Tensors:
   """The best spans with different texts.
 
   Returns:
-    [B, N = `n_best`] each, best first, then padding: `answers` strings, `start_scores` and `end_scores` float64
-    (padding `NO_ANSWER_SCORE`), `starts` and `ends` int32, in characters.
+    [B, N = `n_best`] each, best first, then padding: `answers` strings, `start_scores` and `end_scores`
+    float64 (padding `NO_ANSWER_SCORE`), `starts` and `ends` int32, in characters.
   """
+  # By text, then by score, then as tried: both sorts are stable.
   order = tf.argsort(spans.start_score + spans.end_score, direction="DESCENDING", stable=True)
   order = tf.gather(order, tf.argsort(tf.gather(spans.row, order), stable=True))
-  row, first, last, *scores = (tf.gather(column, order) for column in spans)
-  piece_rows = tf.cast(tf.gather(located.ids.row_splits, row), tf.int32)
-  start = tf.gather(located.starts.flat_values, piece_rows + first)
-  end = tf.maximum(start, tf.gather(located.ends.flat_values, piece_rows + last))
-  text = substrings(located.texts, located.char_bytes, row, start, end)
-  # Keep the first of equal texts of a row.
-  _, number = tf.unique(tf.strings.join([tf.strings.as_string(row), text], separator=" "))
-  index = tf.range(tf.size(row))
-  is_first = tf.gather(tf.math.unsorted_segment_min(index, number, tf.size(row)), number) == index
-  kept = is_first & (text != "")
-  columns = {
-    "answers": (text, ""),
-    "start_scores": (scores[0], NO_ANSWER_SCORE),
-    "end_scores": (scores[1], NO_ANSWER_SCORE),
-    "starts": (start, 0),
-    "ends": (end, 0),
-  }
-  rows = tf.cast(tf.boolean_mask(row, kept), tf.int64)
-  count = tf.size(located.texts, tf.int64)
+  spans = Spans(*(tf.gather(column, order) for column in spans))
+
+  # From tokens to characters.
+  first_of_text = tf.cast(tf.gather(located.ids.row_splits, spans.row), tf.int32)
+  start = tf.gather(located.starts.flat_values, first_of_text + spans.first)
+  end = tf.gather(located.ends.flat_values, first_of_text + spans.last)
+  end = tf.maximum(start, end)  # The range of a lone "▁" may end before it begins.
+  answers = substrings(located.texts, located.char_bytes, spans.row, start, end)
+
+  # Keep the first of equal answers to a question.
+  key = tf.strings.join([tf.strings.as_string(spans.row), answers], separator=" ")
+  _, key_number = tf.unique(key)
+  place = tf.range(tf.size(spans.row))
+  first_place = tf.math.unsorted_segment_min(place, key_number, tf.size(spans.row))
+  is_first = tf.gather(first_place, key_number) == place
+  kept = is_first & (answers != "")
+
+  rows = tf.cast(tf.boolean_mask(spans.row, kept), tf.int64)
+  num_texts = tf.size(located.texts, tf.int64)
+
+  def padded(column: tf.Tensor, padding: str | float) -> tf.Tensor:
+    values = tf.boolean_mask(column, kept)
+    ragged = tf.RaggedTensor.from_value_rowids(values, rows, nrows=num_texts, validate=False)
+    return ragged.to_tensor(tf.constant(padding, column.dtype), shape=[None, n_best])
+
   return {
-    name: tf.RaggedTensor.from_value_rowids(
-      tf.boolean_mask(column, kept), rows, nrows=count, validate=False
-    ).to_tensor(tf.constant(padding, column.dtype), shape=[None, n_best])
-    for name, (column, padding) in columns.items()
+    "answers": padded(answers, ""),
+    "start_scores": padded(spans.start_score, NO_ANSWER_SCORE),
+    "end_scores": padded(spans.end_score, NO_ANSWER_SCORE),
+    "starts": padded(start, 0),
+    "ends": padded(end, 0),
   }

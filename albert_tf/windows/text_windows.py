@@ -45,23 +45,38 @@ def make_windows(
 
   Returns:
     The windows, and bool [B]: whether a text is longer than its windows.
+
+  Example: texts of 9 and 2 tokens after [CLS], in windows of 7 positions at a distance of 3:
+    row     0   0   0   1
+    begin   0   3   6   0
+    length  5   5   3   2   5 tokens at most, beside [CLS] and [SEP]
   """
-  text_begins, total = tf.cast(text_begins, tf.int32), tf.cast(text_lengths, tf.int32)
-  room = max_seq_length - text_begins - 1
-  step = tf.minimum(room, doc_stride)
-  wanted = 1 + tf.maximum(0, (total - room + step - 1) // step)  # An empty text has one window.
-  count = wanted if max_windows is None else tf.minimum(wanted, max_windows)
+  text_begins = tf.cast(text_begins, tf.int32)
+  text_lengths = tf.cast(text_lengths, tf.int32)
+  room = max_seq_length - text_begins - 1  # Without the last [SEP].
+  stride = tf.minimum(room, doc_stride)  # No token is skipped.
+
+  # What does not fit into the first window takes one more for each stride, rounded up.
+  strides = (text_lengths - room + stride - 1) // stride
+  needed = 1 + tf.maximum(0, strides)  # An empty text has one window.
+  count = needed
+  if max_windows is not None:
+    count = tf.minimum(needed, max_windows)
+
   row = tf.repeat(tf.range(tf.size(count)), count)
-  ordinal = tf.range(tf.size(row)) - tf.repeat(tf.cumsum(count, exclusive=True), count)
-  begin = ordinal * tf.gather(step, row)
-  length = tf.minimum(tf.gather(total, row) - begin, tf.gather(room, row))
-  return Windows(row, begin, length, tf.gather(text_begins, row)), wanted > count
+  first_of_text = tf.repeat(tf.cumsum(count, exclusive=True), count)
+  ordinal = tf.range(tf.size(row)) - first_of_text
+  begin = ordinal * tf.gather(stride, row)
+  length = tf.minimum(tf.gather(text_lengths, row) - begin, tf.gather(room, row))
+  return Windows(row, begin, length, tf.gather(text_begins, row)), needed > count
 
 
-def cut_pieces(ids: tf.RaggedTensor, row: tf.Tensor, begin: tf.Tensor, length: tf.Tensor) -> tf.RaggedTensor:
-  """Cuts `length` [W] tokens from position `begin` [W] of rows `row` [W] of ids [B, (…)]; ragged [W, (length)]."""
-  place = tf.repeat(tf.gather(tf.cast(ids.row_splits, tf.int32), row) + begin, length)
-  place += tf.ragged.range(length).flat_values
+def cut_pieces(
+  ids: tf.RaggedTensor, row: tf.Tensor, begin: tf.Tensor, length: tf.Tensor
+) -> tf.RaggedTensor:
+  """Tokens `begin` to `begin + length` of rows `row`, [W] each, of ids [B, (…)]; ragged [W, (length)]."""
+  first = tf.gather(tf.cast(ids.row_splits, tf.int32), row) + begin
+  place = tf.repeat(first, length) + tf.ragged.range(length).flat_values
   return tf.RaggedTensor.from_row_lengths(
     tf.gather(ids.flat_values, place), tf.cast(length, tf.int64), validate=False
   )
@@ -79,19 +94,24 @@ def in_chunks(
   Args:
     function: maps tensors [rows, S] to tensors [rows, …], described by `outputs`.
     batch: tensors [W, S].
+
+  Example: 70 rows run as 3 chunks of 24, the last with 2 rows of padding.
   """
-  total = tf.shape(next(iter(batch.values())))[0]
-  chunks = tf.maximum((total + size - 1) // size, 1)
-  rows = (total + chunks - 1) // chunks
-  stacked = {}
+  tensors = list(batch.values())
+  total = tf.shape(tensors[0])[0]
+  num_chunks = tf.maximum((total + size - 1) // size, 1)
+  rows = (total + num_chunks - 1) // num_chunks
+  chunks = {}
   for name, tensor in batch.items():
-    padded = tf.pad(tensor, [[0, chunks * rows - total], [0, 0]])
-    stacked[name] = tf.reshape(padded, [chunks, rows, tf.shape(tensor)[1]])
-  done = tf.map_fn(function, stacked, fn_output_signature=outputs, parallel_iterations=1)
-  return {
-    name: tf.reshape(tensor, tf.concat([[chunks * rows], tf.shape(tensor)[2:]], axis=0))[:total]
-    for name, tensor in done.items()
-  }
+    padded = tf.pad(tensor, [[0, num_chunks * rows - total], [0, 0]])
+    chunks[name] = tf.reshape(padded, [num_chunks, rows, tf.shape(tensor)[1]])
+  results = tf.map_fn(function, chunks, fn_output_signature=outputs, parallel_iterations=1)
+
+  joined = {}
+  for name, tensor in results.items():
+    shape = tf.concat([[num_chunks * rows], tf.shape(tensor)[2:]], axis=0)
+    joined[name] = tf.reshape(tensor, shape)[:total]
+  return joined
 
 
 def substrings(
@@ -102,7 +122,7 @@ def substrings(
   `char_bytes` has the byte offset of each character.
   """
   first = tf.gather(char_bytes.row_splits, row)
-  begin, stop = (
-    tf.gather(char_bytes.flat_values, first + tf.cast(place, first.dtype)) for place in (start, end)
-  )
-  return tf.strings.substr(tf.gather(texts, row), tf.cast(begin, tf.int32), tf.cast(stop - begin, tf.int32))
+  begin_byte = tf.gather(char_bytes.flat_values, first + tf.cast(start, first.dtype))
+  end_byte = tf.gather(char_bytes.flat_values, first + tf.cast(end, first.dtype))
+  num_bytes = tf.cast(end_byte - begin_byte, tf.int32)
+  return tf.strings.substr(tf.gather(texts, row), tf.cast(begin_byte, tf.int32), num_bytes)

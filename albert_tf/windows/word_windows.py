@@ -1,4 +1,7 @@
-"""Locate the words of a text, and make the windows that decide their tags."""
+"""Locate the words of a text, and make the windows that decide their tags; TensorFlow ops.
+
+Fine-tuning of tagging calls `make_word_windows` eagerly; SavedModels have both in the graph.
+"""
 
 from typing import NamedTuple
 
@@ -31,23 +34,23 @@ def locate_words(texts: tf.Tensor) -> LocatedWords:
   """Splits texts [B] at white space into words with their positions."""
   texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
   chars, offsets = tf.strings.unicode_split_with_offsets(texts, "UTF-8")
-  solid = ~tf.strings.regex_full_match(chars.flat_values, f"[{unicode_tables.space_class()}]")
-  number = tf.ragged.range(chars.row_lengths()).flat_values
-  before = tf.concat([[False], solid], axis=0)[:-1] & (number > 0)
-  is_last = number == tf.repeat(chars.row_lengths(), chars.row_lengths()) - 1
-  behind = tf.concat([solid, [False]], axis=0)[1:] & ~is_last
+  num_bytes = tf.cast(tf.strings.length(texts), tf.int64)[:, tf.newaxis]
+  char_bytes = tf.concat([offsets, num_bytes], axis=1)
 
-  def places(chosen: tf.Tensor, shift: int) -> tf.RaggedTensor:
-    where = chars.with_flat_values(tf.cast(number, tf.int32) + shift)
-    return tf.ragged.boolean_mask(where, chars.with_flat_values(chosen))
+  # A word starts at a character without one of a word before it in the text, and ends likewise.
+  space = f"[{unicode_tables.space_class()}]"
+  in_word = ~tf.strings.regex_full_match(chars.flat_values, space)
+  place = tf.ragged.range(chars.row_lengths()).flat_values
+  is_first = place == 0
+  is_last = place == tf.repeat(chars.row_lengths(), chars.row_lengths()) - 1
+  word_before = tf.concat([[False], in_word], axis=0)[:-1] & ~is_first
+  word_after = tf.concat([in_word, [False]], axis=0)[1:] & ~is_last
 
-  starts, ends = places(solid & ~before, 0), places(solid & ~behind, 1)
-  sizes = tf.cast(tf.strings.length(texts), tf.int64)[:, tf.newaxis]
-  char_bytes = tf.concat([offsets, sizes], axis=1)
-  words = starts.with_flat_values(
-    substrings(texts, char_bytes, starts.value_rowids(), starts.flat_values, ends.flat_values)
-  )
-  return LocatedWords(texts, words, starts, ends, char_bytes)
+  places = chars.with_flat_values(tf.cast(place, tf.int32))
+  starts = tf.ragged.boolean_mask(places, chars.with_flat_values(in_word & ~word_before))
+  ends = tf.ragged.boolean_mask(places + 1, chars.with_flat_values(in_word & ~word_after))
+  words = substrings(texts, char_bytes, starts.value_rowids(), starts.flat_values, ends.flat_values)
+  return LocatedWords(texts, starts.with_flat_values(words), starts, ends, char_bytes)
 
 
 class WordWindows(NamedTuple):
@@ -55,7 +58,8 @@ class WordWindows(NamedTuple):
 
   Attributes:
     batch: `input_ids`, `input_mask`, `segment_ids`, int32 [W, S].
-    window, position: int32 [B, N] the window that decides a word's tag, and the position of its first token in it.
+    window, position: int32 [B, N] the window that decides a word's tag, and the position of its first
+      token in it.
     is_read: bool [B, N] whether the word exists and is in a window.
     has_token: bool [B, N] whether the word has a token after normalisation.
     is_cut: bool [B] whether the text is longer than its windows.
@@ -85,28 +89,42 @@ def make_word_windows(
     words: ragged [B, (words)].
     max_length: largest S.
     max_windows: largest number for one text; None for no limit.
+
+  Example: 10 positions have room for 8 tokens, 2 are shared, and windows begin at the tokens 0, 6, 12.
+    The first two share the tokens 6 and 7: 6 belongs to the first, as (6 - 1) // 6 = 0, and 7 to the second.
   """
-  room = max_length - 2
-  shared = room // 4
+  room = max_length - 2  # Without [CLS] and [SEP].
+  num_shared = room // 4
+  stride = room - num_shared
   tokens = tokenizer.tokenize(words.flat_values)  # [all words, (length)]
   widths = words.with_flat_values(tf.cast(tokens.row_lengths(), tf.int32)).to_tensor()  # [B, N]
   text = words.with_flat_values(tokens).merge_dims(1, 2)
-  total = text.row_lengths()
+  text_lengths = text.row_lengths()
   windows, is_cut = make_windows(
-    tf.ones_like(total), total, max_seq_length=max_length, doc_stride=room - shared, max_windows=max_windows
+    tf.ones_like(text_lengths),
+    text_lengths,
+    max_seq_length=max_length,
+    doc_stride=stride,
+    max_windows=max_windows,
   )
-  parts = cut_pieces(text, windows.row, windows.begin, windows.length)
-  batch = at_least(tokenizer.pack(parts), 1)
+  pieces = cut_pieces(text, windows.row, windows.begin, windows.length)
+  batch = at_least(tokenizer.pack(pieces), 1)
 
-  rows = tf.range(tf.size(total))
-  first, last = (tf.searchsorted(windows.row, rows, side=side) for side in ("left", "right"))
-  start = tf.cumsum(widths, axis=1, exclusive=True)  # [B, N] tokens before each word.
-  ordinal = tf.clip_by_value((start - shared // 2) // (room - shared), 0, (last - first - 1)[:, tf.newaxis])
-  window = first[:, tf.newaxis] + ordinal
+  # The windows of each text, [B, 1].
+  rows = tf.range(tf.size(text_lengths))
+  first = tf.searchsorted(windows.row, rows, side="left")
+  last = tf.searchsorted(windows.row, rows, side="right") - 1
+  text_end = tf.gather(windows.begin + windows.length, last)[:, tf.newaxis]  # Of what is read.
+  first = first[:, tf.newaxis]
+  last = last[:, tf.newaxis]
+
+  # The window of each word, [B, N].
+  start = tf.cumsum(widths, axis=1, exclusive=True)  # Tokens before the word.
+  ordinal = (start - num_shared // 2) // stride
+  window = first + tf.clip_by_value(ordinal, 0, last - first)
   has_token = widths > 0
-  end = tf.gather(windows.begin + windows.length, last - 1)[:, tf.newaxis]  # Of the last window.
-  is_read = (start + tf.cast(has_token, tf.int32) <= end) & tf.sequence_mask(
-    words.row_lengths(), tf.shape(widths)[1]
-  )
-  position = tf.where(is_read & has_token, start - tf.gather(windows.begin, window) + 1, 0)  # After [CLS].
+  exists = tf.sequence_mask(words.row_lengths(), tf.shape(widths)[1])
+  is_read = exists & (start + tf.cast(has_token, tf.int32) <= text_end)
+  position = start - tf.gather(windows.begin, window) + 1  # After [CLS].
+  position = tf.where(is_read & has_token, position, 0)
   return WordWindows(batch, window, position, is_read, has_token, is_cut)

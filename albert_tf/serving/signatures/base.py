@@ -20,7 +20,7 @@ from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
 from albert_tf.tokenization.graph_inputs import Tensors as Tensors
-from albert_tf.tokenization.graph_inputs import cut, text_batch
+from albert_tf.tokenization.graph_inputs import limit_characters, text_batch
 
 Signatures = dict[str, Any]  # Of `tf.function`.
 TOKEN_KEYS = ("input_ids", "input_mask", "segment_ids")
@@ -129,10 +129,10 @@ class ServingModule(tf.Module):
 
   def pack(self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, allow_mask: bool = False) -> Tensors:
     """Tokenizes strings into a batch; see `text_batch`."""
-    pair = None if text_pair is None else cut(text_pair)
+    pair = None if text_pair is None else limit_characters(text_pair)
     return text_batch(
       self.tokenizer,
-      cut(text),
+      limit_characters(text),
       pair,
       max_length=self._parts.max_length,
       pad_to_max_length=False,

@@ -3,10 +3,10 @@
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.serving.signatures.base import TOKEN_KEYS, Parts, ServingModule, Tensors, cut, ids, strings
+from albert_tf.serving.signatures.base import TOKEN_KEYS, Parts, ServingModule, Tensors, ids, strings
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer, head
-from albert_tf.tokenization.graph_inputs import LONGEST_TEXT
+from albert_tf.tokenization.graph_inputs import LONGEST_TEXT, limit_characters
 from albert_tf.tokenization.graph_offsets import GraphOffsets
 from albert_tf.windows.question_windows import best_answers, find_spans, pack_windows
 from albert_tf.windows.text_windows import in_chunks, make_windows
@@ -50,8 +50,8 @@ class QuestionAnsweringModule(ServingModule):
 
   def text(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
     is_cut = tf.strings.length(context, unit="UTF8_CHAR") > LONGEST_TEXT
-    located = self.offsets(cut(context))
-    query = self.tokenizer.tokenize(cut(question))
+    located = self.offsets(limit_characters(context))
+    query = self.tokenizer.tokenize(limit_characters(question))
     query = head(query, tf.minimum(query.row_lengths(), self.task.max_query_length))
     windows, has_more = make_windows(
       query.row_lengths() + 2,  # [CLS] question [SEP]

@@ -5,8 +5,8 @@ import re
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import ServingModule, Signatures, Tensors, cut
-from albert_tf.tokenization.graph_inputs import LONGEST_TEXT
+from albert_tf.serving.signatures.base import ServingModule, Signatures, Tensors
+from albert_tf.tokenization.graph_inputs import LONGEST_TEXT, limit_characters
 from albert_tf.windows.text_windows import in_chunks, substrings
 from albert_tf.windows.word_windows import locate_words, make_word_windows
 
@@ -37,7 +37,7 @@ class TokenClassificationModule(ServingModule):
     return super().signatures() | {"words": self.shared(self.words, _WORD_INPUTS)}
 
   def text(self, text: tf.Tensor) -> Tensors:
-    located = locate_words(cut(text))
+    located = locate_words(limit_characters(text))
     tagged = dict(self.shared(self.words, _WORD_INPUTS)(located.words.to_tensor()))
     starts, ends = located.starts.to_tensor(), located.ends.to_tensor()  # [B, N]
     tagged |= {"starts": starts, "ends": ends}
@@ -58,7 +58,7 @@ class TokenClassificationModule(ServingModule):
     ragged = tf.ragged.boolean_mask(words, words != "")
     windows = make_word_windows(
       self.tokenizer,
-      ragged.with_flat_values(cut(ragged.flat_values)),
+      ragged.with_flat_values(limit_characters(ragged.flat_values)),
       max_length=self._parts.max_length,
       max_windows=self._parts.settings.max_windows,
     )
