@@ -1,4 +1,7 @@
-"""Tokenizers with the original ALBERT's ids. `albert_tf.tokenization.graph` has them as TensorFlow ops."""
+"""Tokenizers with the original ALBERT's ids.
+
+`albert_tf.tokenization.graph` has them as TensorFlow ops.
+"""
 
 from typing import Any
 
@@ -13,14 +16,17 @@ from albert_tf.tokenization.wordpiece import WordPieceTokenizer as WordPieceToke
 
 
 def load_tokenizer(path: files.Path, **choices: Any) -> Tokenizer:
-  """Loads the tokenizer of a run, records, a released model or Hugging Face folder, or a vocabulary file.
+  """Loads the tokenizer of a run, records, a released model, a Hugging Face folder, or a file.
 
   Args:
-    path: the directory, or the file (.model, .txt).
-    **choices: fields of the tokenizer's settings, which replace those stored with the vocabulary; None: as stored.
+    path: the directory, or the vocabulary's file (.model, .txt).
+    **choices: fields of the tokenizer's settings, which replace those stored with the vocabulary;
+      None: as stored.
 
   Raises:
     UserError: there is no vocabulary, or it is damaged.
   """
-  is_sentencepiece = isinstance(find_tokenizer(path)[1], TokenizerConfig)
-  return (AlbertTokenizer if is_sentencepiece else WordPieceTokenizer).from_pretrained(path, **choices)
+  _, config = find_tokenizer(path)
+  if isinstance(config, TokenizerConfig):
+    return AlbertTokenizer.from_pretrained(path, **choices)
+  return WordPieceTokenizer.from_pretrained(path, **choices)

@@ -1,4 +1,7 @@
-"""`Tokenizer`: the base class of the SentencePiece and the WordPiece tokenizer."""
+"""`Tokenizer`: the base class of the SentencePiece and the WordPiece tokenizer.
+
+Data creation, pretraining and fine-tuning know a tokenizer by this class.
+"""
 
 from collections.abc import Iterable
 import dataclasses
@@ -30,7 +33,7 @@ class Tokenizer:
   """
 
   FILE: ClassVar[str]  # The vocabulary's name in a directory.
-  CONFIG: ClassVar[Any]
+  CONFIG: ClassVar[Any]  # The class of its settings.
   config: config_lib.TokenizerConfig | config_lib.WordPieceConfig
   pieces: list[str]
   pad_id: int
@@ -46,7 +49,7 @@ class Tokenizer:
 
   @classmethod
   def from_pretrained(cls, path: files.Path, **overrides: Any) -> Self:
-    """Loads the tokenizer of a run, a released model or a Hugging Face folder, or a vocabulary file.
+    """Loads the tokenizer of a run, a released model, a Hugging Face folder, or a vocabulary file.
 
     Args:
       path: the directory, or the file.
@@ -54,9 +57,12 @@ class Tokenizer:
     """
     file, config = config_lib.find_tokenizer(path)
     if not isinstance(config, cls.CONFIG):
-      raise UserError(f"A vocabulary of {cls.__name__} was expected. Received: {file}. Use load_tokenizer.")
-    given = {name: value for name, value in overrides.items() if value is not None}
-    return cls(config_lib.vocabulary_bytes(file), dataclasses.replace(config, **given), source=file)
+      raise UserError(
+        f"A vocabulary of {cls.__name__} was expected. Received: {file}. Use load_tokenizer."
+      )
+    changes = {name: value for name, value in overrides.items() if value is not None}
+    config = dataclasses.replace(config, **changes)
+    return cls(config_lib.vocabulary_bytes(file), config, source=file)
 
   def save_pretrained(self, directory: files.Path) -> None:
     """Writes vocabulary and tokenizer.json, which `from_pretrained` reads."""
@@ -65,6 +71,7 @@ class Tokenizer:
       stream.write(self.model_bytes)
     files.write_json(os.path.join(directory, config_lib.CONFIG_FILE), self.config.to_dict())
 
+  # SentencePiece's processor cannot be pickled: a worker process makes its own.
   def __reduce__(self) -> Any:
     return type(self), (self.model_bytes, self.config)
 
@@ -80,14 +87,20 @@ class Tokenizer:
   @functools.cached_property
   def ids(self) -> dict[str, int]:
     """Token → id; a repeated token has its first id."""
-    return {piece: index for index, piece in reversed(list(enumerate(self.pieces)))}
+    ids: dict[str, int] = {}
+    for index, piece in enumerate(self.pieces):
+      ids.setdefault(piece, index)
+    return ids
 
   def piece_text(self, piece: str) -> str:
     """The token as text, with a space before it if it begins a word."""
     raise NotImplementedError
 
   def word_starts(self, rule: str) -> np.ndarray:
-    """Bool [V]: whether the token of each id starts a word by one of `WORD_RULES`, for whole-word masking."""
+    """Bool [V]: whether the token of each id starts a word, for whole-word masking.
+
+    `rule` is a name of `WORD_RULES`.
+    """
     raise NotImplementedError
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:

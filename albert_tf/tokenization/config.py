@@ -1,4 +1,7 @@
-"""Settings of a tokenizer, stored next to its vocabulary; finding both."""
+"""Settings of a tokenizer, stored next to its vocabulary; finding both.
+
+`find_tokenizer` is the only way from a path to a vocabulary, for loading and for conversion.
+"""
 
 import os
 from typing import Any, Literal
@@ -6,15 +9,19 @@ from typing import Any, Literal
 from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
-from albert_tf.tokenization.saved_tokenizer import read_saved_tokenizer
+from albert_tf.tokenization.saved_tokenizer import negated, read_saved_tokenizer
 
+# Files of this project.
 MODEL_FILE = "spm.model"
 CONFIG_FILE = "tokenizer.json"
+VOCABULARY_FILE = "vocab.txt"
+# Those of Hugging Face, whose tokenizer.json is another one, and of the released models.
 HUGGING_FACE_MODEL = "spiece.model"
 _HUGGING_FACE_CONFIG = "tokenizer_config.json"
-VOCABULARY_FILE = "vocab.txt"
 RELEASED_MODEL = "30k-clean.model"
 RELEASED_VOCABULARY = "vocab_chinese.txt"
+_SENTENCEPIECE_FILES = (MODEL_FILE, HUGGING_FACE_MODEL, RELEASED_MODEL)
+_WORDPIECE_FILES = (VOCABULARY_FILE, RELEASED_VOCABULARY)
 
 
 class TokenizerConfig(Settings):
@@ -28,14 +35,18 @@ class TokenizerConfig(Settings):
   )
   digit_comma: Literal["strip", "nostrip"] = setting(
     "strip",
-    '"12," becomes "12" and ",". SentencePiece puts a space mark before the number: strip drops it, as Hugging '
-    "Face does; nostrip keeps it, as the original does.",
+    '"12," becomes "12" and ",". SentencePiece puts a space mark before the number: strip drops it, as '
+    "Hugging Face does; nostrip keeps it, as the original does.",
   )
 
   @property
   def normalization(self) -> dict[str, Any]:
     """The arguments of `normalize_text`."""
-    return {name: value for name, value in self.to_dict().items() if name not in ("format", "digit_comma")}
+    return {
+      "do_lower_case": self.do_lower_case,
+      "keep_accents": self.keep_accents,
+      "normalize_quotes": self.normalize_quotes,
+    }
 
 
 class WordPieceConfig(Settings):
@@ -50,7 +61,7 @@ class WordPieceConfig(Settings):
   @property
   def strip_accents(self) -> bool | None:
     """The setting under BERT's name."""
-    return None if self.keep_accents is None else not self.keep_accents
+    return negated(self.keep_accents)
 
 
 def find_vocabulary(path: files.Path) -> str:
@@ -61,21 +72,23 @@ def find_vocabulary(path: files.Path) -> str:
   path = files.text_of(path)
   if files.exists(path) and not files.isdir(path):
     return path
-  kinds = ((MODEL_FILE, HUGGING_FACE_MODEL, RELEASED_MODEL), (VOCABULARY_FILE, RELEASED_VOCABULARY))
-  candidates = (
-    os.path.join(path, folder, name) for names in kinds for folder in ("", "assets") for name in names
-  )
-  file = next(filter(files.exists, candidates), "")
+  for names in (_SENTENCEPIECE_FILES, _WORDPIECE_FILES):
+    for folder in ("", "assets"):  # A SavedModel has the vocabulary among its assets.
+      for name in names:
+        file = os.path.join(path, folder, name)
+        if files.exists(file):
+          return file
   saved = os.path.join(path, CONFIG_FILE)
-  if not file and "model" in _read_json(saved):  # Else these are this project's settings.
+  if "model" in _read_json(saved):  # Else these are this project's settings.
     return saved
-  return file
+  return ""
 
 
 def vocabulary_bytes(file: str) -> bytes:
-  """The content of a vocabulary's file; of a `tokenizer.json`, what stood in the file that it was made from."""
+  """The content of a vocabulary's file; of a `tokenizer.json`, of the file that it was made from."""
   if os.path.basename(file) == CONFIG_FILE:
-    return read_saved_tokenizer(file)[0]
+    vocabulary, _ = read_saved_tokenizer(file)
+    return vocabulary
   return files.read_bytes(file)
 
 
@@ -94,34 +107,57 @@ def find_tokenizer(path: files.Path) -> tuple[str, TokenizerConfig | WordPieceCo
   file = find_vocabulary(path)
   if not file:
     raise UserError(
-      f"A vocabulary must be a readable file, or a directory with {MODEL_FILE}, {HUGGING_FACE_MODEL}, "
-      f"{RELEASED_MODEL}, {VOCABULARY_FILE} or Hugging Face's {CONFIG_FILE}. Received: {path}."
+      f"A vocabulary must be a readable file, or a directory with {MODEL_FILE}, "
+      f"{HUGGING_FACE_MODEL}, {RELEASED_MODEL}, {VOCABULARY_FILE} or Hugging Face's {CONFIG_FILE}. "
+      f"Received: {path}."
     )
   if os.path.basename(file) == CONFIG_FILE:
     _, settings = read_saved_tokenizer(file)
-    kind = WordPieceConfig if settings["format"] == WordPieceConfig.format else TokenizerConfig
-    return file, kind.from_dict(settings, source=file)
-  folder = os.path.dirname(file)
-  ours, theirs = (os.path.join(folder, name) for name in (CONFIG_FILE, _HUGGING_FACE_CONFIG))
+    if settings["format"] == WordPieceConfig.format:
+      return file, WordPieceConfig.from_dict(settings, source=file)
+    return file, TokenizerConfig.from_dict(settings, source=file)
   if file.endswith(".txt"):
-    own = _read_json(ours)
-    if own.get("format") == WordPieceConfig.format:
-      return file, WordPieceConfig.from_dict(own, source=ours)
-    found = _read_json(theirs, do_lower_case=bool | None, strip_accents=bool | None)
-    strip = found.get("strip_accents")
-    keep = None if strip is None else not strip
-    return file, WordPieceConfig(do_lower_case=found.get("do_lower_case") is not False, keep_accents=keep)
-  if os.path.basename(file) == HUGGING_FACE_MODEL:  # Theirs always applies the quote rule.
-    known = {n: v for n, v in _read_json(theirs).items() if n in TokenizerConfig.__dataclass_fields__}
-    values = {"format": TokenizerConfig.format, "normalize_quotes": True, **known}
-    return file, TokenizerConfig.from_dict(values, source=theirs)
-  named = file.removesuffix(".model") + ".json"  # A new vocabulary's settings have its name.
-  path = named if files.exists(named) else ours
+    return file, _find_wordpiece_config(file)
+  return file, _find_sentencepiece_config(file)
+
+
+def _find_wordpiece_config(file: str) -> WordPieceConfig:
+  """The settings beside a vocabulary, ours or Hugging Face's; else the defaults."""
+  folder = os.path.dirname(file)
+  path = os.path.join(folder, CONFIG_FILE)
+  values = _read_json(path)
+  if values.get("format") == WordPieceConfig.format:  # Hugging Face's file has the same name.
+    return WordPieceConfig.from_dict(values, source=path)
+  path = os.path.join(folder, _HUGGING_FACE_CONFIG)
+  values = _read_json(path, do_lower_case=bool | None, strip_accents=bool | None)
+  return WordPieceConfig(
+    do_lower_case=values.get("do_lower_case") is not False,
+    keep_accents=negated(values.get("strip_accents")),
+  )
+
+
+def _find_sentencepiece_config(file: str) -> TokenizerConfig:
+  """The settings beside a model, ours or Hugging Face's; else the defaults."""
+  folder = os.path.dirname(file)
+  if os.path.basename(file) == HUGGING_FACE_MODEL:
+    path = os.path.join(folder, _HUGGING_FACE_CONFIG)
+    # Theirs always applies the quote rule. It has many settings that are not the vocabulary's.
+    values = {"format": TokenizerConfig.format, "normalize_quotes": True}
+    for name, value in _read_json(path).items():
+      if name in TokenizerConfig.__dataclass_fields__:
+        values[name] = value
+    return TokenizerConfig.from_dict(values, source=path)
+
+  path = file.removesuffix(".model") + ".json"  # A new vocabulary's settings have its name.
   if not files.exists(path):
-    return file, TokenizerConfig()
-  return file, TokenizerConfig.from_dict(files.read_json(path), source=path)
+    path = os.path.join(folder, CONFIG_FILE)
+  if not files.exists(path):
+    return TokenizerConfig()
+  return TokenizerConfig.from_dict(files.read_json(path), source=path)
 
 
 def _read_json(path: str, **types: Any) -> dict[str, Any]:
   """The object in a file; empty where there is none."""
-  return files.read_json(path, **types) if files.exists(path) else {}
+  if not files.exists(path):
+    return {}
+  return files.read_json(path, **types)

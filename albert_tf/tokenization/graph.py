@@ -1,5 +1,6 @@
-"""The tokenizers as TensorFlow ops, for SavedModels and Keras models: strings to batches for the encoder.
+"""The tokenizers as TensorFlow ops: strings to batches for the encoder.
 
+SavedModels and the Keras preprocessor use them, and fine-tuning on SQuAD and on tags.
 Apart from core ops they use only SentencepieceOp, SentencepieceTokenizeOp and
 WordpieceTokenizeWithOffsets, which TensorFlow Serving links. The graph contains Python's rules for
 characters as constants.
@@ -50,7 +51,7 @@ class GraphPacker(tf.Module):
   def _ids_behind_mask(
     self, texts: tf.Tensor, ids: tf.RaggedTensor, is_behind: tf.Tensor
   ) -> list[tf.RaggedTensor]:
-    """The ids of texts of which some stand right behind a mask (bool [B]), in columns to be joined."""
+    """The ids of texts, some of them right behind a mask (bool [B]), in columns to be joined."""
     return [ids]
 
   def tokenize(self, texts: tf.Tensor, *, allow_mask: bool = False) -> tf.RaggedTensor:
@@ -127,11 +128,11 @@ class GraphPacker(tf.Module):
       int32 tensors `input_ids`, `input_mask`, `segment_ids`, each [B, S].
 
     Example: first 7 8, second 9, and S = 7:
-      place        0     1 2 3     4 5     6
+      position     0     1 2 3     4 5     6
       input_ids    [CLS] 7 8 [SEP] 9 [SEP] <pad>
       segment_ids  0     0 0 0     1 1     0
     """
-    # Computed for all places [B, S] together: a few ops where ragged concatenation takes hundreds.
+    # Computed for all positions [B, S] together: a few ops where ragged concatenation takes hundreds.
     first_size = first.row_lengths()[:, tf.newaxis]  # [B, 1], as all numbers of a row here.
     total = first_size + 2
     values = first.flat_values
@@ -149,19 +150,19 @@ class GraphPacker(tf.Module):
     pad_index = cls_index + 2
     values = tf.concat([values, [self.cls_id, self.sep_id, self.pad_id]], axis=0)
 
-    # Which value stands at each place.
-    place = tf.range(tf.cast(length, total.dtype))[tf.newaxis]  # [1, S]
-    index = first.row_starts()[:, tf.newaxis] + place - 1
+    # Which value stands at each position.
+    position = tf.range(tf.cast(length, total.dtype))[tf.newaxis]  # [1, S]
+    index = first.row_starts()[:, tf.newaxis] + position - 1
     if second is not None:
-      index = tf.where(place > first_size, second_start + place - first_size - 2, index)
-    is_sep = (place == first_size + 1) | (place == total - 1)
-    index = tf.where(place == 0, cls_index, index)
+      index = tf.where(position > first_size, second_start + position - first_size - 2, index)
+    is_sep = (position == first_size + 1) | (position == total - 1)
+    index = tf.where(position == 0, cls_index, index)
     index = tf.where(is_sep, sep_index, index)
-    is_real = place < total
+    is_real = position < total
     return {
       "input_ids": tf.gather(values, tf.where(is_real, index, pad_index)),
       "input_mask": tf.cast(is_real, tf.int32),
-      "segment_ids": tf.cast(is_real & (place > first_size + 1), tf.int32),
+      "segment_ids": tf.cast(is_real & (position > first_size + 1), tf.int32),
     }
 
 
@@ -205,8 +206,8 @@ def tail(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
 
 def _rows(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -> tf.RaggedTensor:
   """The flat values from starts[b] to limits[b] as row b."""
-  places = tf.ragged.range(starts, limits)
-  return places.with_flat_values(tf.gather(ids.flat_values, places.flat_values))
+  positions = tf.ragged.range(starts, limits)
+  return positions.with_flat_values(tf.gather(ids.flat_values, positions.flat_values))
 
 
 # Constant tables that replace numbers.
@@ -346,15 +347,18 @@ class GraphTokenizer(GraphPacker):
     """Applies `normalize_text` to strings of any shape; bytes that are not UTF-8 become U+FFFD."""
     if texts.shape.rank != 1:
       return tf.reshape(self.normalize(tf.reshape(texts, [-1])), tf.shape(texts))
+    # The same as " ".join(text.split()).
     texts = tf.strings.regex_replace(texts, f"[{unicode_tables.space_class()}]+", " ")
     texts = tf.strings.regex_replace(texts, "^ | $", "")
     if self._config.normalize_quotes:
       texts = tf.strings.regex_replace(texts, "``|''", '"')
+    # From here on as code points, which tables replace.
     codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace", replacement_char=_INVALID)
     if not self._config.keep_accents:
-      # NFKD and dropping combining characters look at one character alone: together they are a table.
+      # NFKD and dropping combining characters look at one character alone: they are one table.
       codes = replace(codes, self.decomposition)
     if self._config.do_lower_case:
+      # Of all letters only the lower case of Σ depends on its neighbours.
       pattern, replacement = unicode_tables.final_sigma_pattern()
       texts = tf.strings.unicode_encode(codes, "UTF-8")
       texts = tf.strings.regex_replace(texts, pattern, replacement)
@@ -364,7 +368,7 @@ class GraphTokenizer(GraphPacker):
   def _ids_behind_mask(
     self, texts: tf.Tensor, ids: tf.RaggedTensor, is_behind: tf.Tensor
   ) -> list[tf.RaggedTensor]:
-    # Text that touches the mask before it gets no "▁".
+    # Text that touches the mask before it gets no "▁": of "[MASK]s" the second token is "s".
     starts_with_space = f"(?s)(?:[{unicode_tables.space_class()}].*)?"
     touches = is_behind & ~tf.strings.regex_full_match(texts, starts_with_space)
     first = ids[:, :1]
@@ -386,7 +390,7 @@ class GraphTokenizer(GraphPacker):
 
 # WordPiece.
 
-# Beyond, only tags and private characters change, which are dropped. A table of them would take megabytes.
+# Beyond, only tags and private characters change: BERT drops them. A table would take megabytes.
 _TABLE_END = 0x30000
 _SURROGATES = range(0xD800, 0xE000)  # No characters.
 _TAGS = range(0xE0000, 0xE0200)
@@ -397,7 +401,8 @@ _SEPARATOR = "☃"  # BERT's rules leave it as it is.
 class GraphWordPiece(GraphPacker):
   """`WordPieceTokenizer` as a module that can be saved, with the same ids.
 
-  One difference: combining marks of musical notes and Hangul tones are not put into Unicode's order.
+  One difference: combining marks of musical notes and Hangul tones are not put into Unicode's
+  order.
   """
 
   def __init__(self, tokenizer: Tokenizer):
@@ -420,6 +425,7 @@ class GraphWordPiece(GraphPacker):
 
   def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
     words = self._words(texts)
+    # TensorFlow Text limits bytes, the original characters.
     too_long = tf.strings.length(words.flat_values, unit="UTF8_CHAR") > MAX_WORD_CHARS
     words = words.with_flat_values(tf.where(too_long, "[UNK]", words.flat_values))
     return tf.cast(self._wordpiece.tokenize(words).merge_dims(1, 2), tf.int32)
@@ -427,6 +433,7 @@ class GraphWordPiece(GraphPacker):
   def _words(self, texts: tf.Tensor) -> tf.RaggedTensor:
     """Words and punctuation marks of [B] strings: ragged [B, (words)]."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
+    # The table has a row for each replaced character, and the pattern the dropped ones beyond it.
     texts = tf.strings.regex_replace(texts, f"[{self._dropped}]", "")
     codes = replace(tf.strings.unicode_decode(texts, "UTF-8"), self._replacements)
     words = tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"), sep=" ")
@@ -438,7 +445,7 @@ def _character_rules(config: WordPieceConfig) -> tuple[dict[int, list[int]], str
   """BERT's text rules for each character.
 
   Returns:
-    The table of replaced characters, and an RE2 class of dropped characters that are not in the table.
+    The table of replaced characters, and an RE2 class of dropped characters beyond the table.
   """
   codes = [
     code for code in range(1, _TABLE_END) if code not in _SURROGATES and code != ord(_SEPARATOR)

@@ -15,8 +15,8 @@ BLANK = "_"  # RACE's mark for the place in a question where the choice belongs.
 _PAIR_SPECIALS = 3  # [CLS] a [SEP] b [SEP]
 SHORTEST_WINDOW = 8  # Positions: more than the starts and ends that the head of SQuAD 2.0 follows.
 
-# Characters that are read of a text. SentencePiece takes a time that grows with the square of a run of
-# unknown characters: 5 s for a megabyte of them, less than one for these.
+# Characters that are read of a text. SentencePiece takes a time that grows with the square of a run
+# of unknown characters: 5 s for a megabyte of them, less than one for these.
 LONGEST_TEXT = 1 << 17
 
 
@@ -88,7 +88,8 @@ def choice_batch(
 
   Args:
     tokenizer: the tokenizer as a module.
-    context, question: `[B]`; either may be empty. The choice replaces "_" in the question, or follows it.
+    context, question: `[B]`; either may be empty. The choice replaces "_" in the question, or
+      follows it.
     choices: `[B, C]`.
     max_length: S at most.
     max_qa_length: number of last tokens of question and choice to keep.
@@ -101,7 +102,8 @@ def choice_batch(
   longest = tf.constant(min(max_qa_length, room), tf.int64)
   second = tail(second, tf.fill([second.nrows()], longest))
 
-  # The context fills what is left. Questions of one passage follow each other: it is tokenized once.
+  # The context fills what is left. A passage is tokenized once for all its questions, which follow
+  # each other.
   passages, passage_of_question = tf.unique(context)
   num_choices = tf.shape(choices)[1]
   first = tf.gather(tokenizer.tokenize(passages), tf.repeat(passage_of_question, num_choices))
@@ -132,8 +134,8 @@ def choice_texts(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:
   num_sections = sections.row_lengths()  # [B C]
   choice = tf.reshape(choices, [-1])
 
-  place = tf.ragged.range(num_sections).flat_values
-  is_last = place == tf.repeat(num_sections - 1, num_sections)
+  number = tf.ragged.range(num_sections).flat_values
+  is_last = number == tf.repeat(num_sections - 1, num_sections)
   filling = tf.where(is_last, "", tf.repeat(choice, num_sections))
   filled = sections.with_flat_values(sections.flat_values + filling)
   filled = tf.strings.reduce_join(filled, axis=-1)
@@ -148,8 +150,9 @@ def word_batch(
   max_length: int,
   pad_to_max_length: bool,
 ) -> Tensors:
-  """Packs texts of words `[B, N]`, encoded word by word as in training, into a row each; long rows are cut.
+  """Packs texts of words `[B, N]`, encoded word by word as in training, into a row each.
 
+  Long rows are cut.
   `word_positions` `[B, N]` are the words' first tokens, which predict their tags; 0 for none.
 
   Example: words of 2, 1 and 3 tokens in `max_length` 7, which has room for 5 tokens. The third word
@@ -206,8 +209,8 @@ def question_batch(
 
 def answer_mask(batch: Tensors, text_begin: tf.Tensor, text_length: tf.Tensor) -> tf.Tensor:
   """int32 `[B, S]`: 0 at [CLS] and in the text, which begins at `text_begin` `[B]`; else 1."""
-  place = tf.range(tf.shape(batch["input_ids"])[1], dtype=text_begin.dtype)
+  position = tf.range(tf.shape(batch["input_ids"])[1], dtype=text_begin.dtype)
   text_end = text_begin + text_length
-  in_text = (place >= text_begin[:, tf.newaxis]) & (place < text_end[:, tf.newaxis])
-  is_cls = place == 0
+  in_text = (position >= text_begin[:, tf.newaxis]) & (position < text_end[:, tf.newaxis])
+  is_cls = position == 0
   return tf.where(in_text | is_cls, 0, 1)

@@ -1,9 +1,11 @@
-"""The characters of the original text that each token covers, as TensorFlow ops; question answering reads them.
+"""The characters of the original text that each token covers, as TensorFlow ops.
+
+Question answering reads answers from the original text with them.
 
 TensorFlow Serving does not link TensorFlow Text's op for offsets, and its offsets are those of the
-normalised text. Tokens and text are compared by their visible characters instead. These are left after
-normalisation, SentencePiece's own normalisation, decomposition, and the removal of white space. The
-tokens of a text together have as many visible characters as the text, in the same order.
+normalised text. Tokens and text are compared by their visible characters instead. These are left
+after normalisation, SentencePiece's own normalisation, decomposition, and the removal of white space.
+The tokens of a text together have as many visible characters as the text, in the same order.
 """
 
 import functools
@@ -98,6 +100,7 @@ class GraphOffsets(tf.Module):
       ids, surfaces: ragged [B, (length)] tokens before that rule, and their text.
     """
     codes = tf.strings.unicode_decode(surfaces.flat_values, "UTF-8")
+    # With accents kept, a token has é as one character: decomposed, both sides count alike.
     codes = replace(codes, self._graph.decomposition)
     is_visible = tf.cast(~_is_space(codes.flat_values), tf.int32)
     surface_widths = tf.reduce_sum(codes.with_flat_values(is_visible), axis=1)  # [all tokens]
@@ -155,7 +158,7 @@ def _character_ranges(
 def _ends_of_characters(char_widths: tf.RaggedTensor) -> tf.Tensor:
   """Where each character ends, with the marks that follow it; int32 [all characters].
 
-  Example: widths 1 -1 0 3 give the ends 2 2 3 4: the characters that are no marks begin at 0, 2 and 3.
+  Example: widths 1 -1 0 3 give the ends 2 2 3 4: the characters but the mark begin at 0, 2 and 3.
   """
   is_base = char_widths.flat_values != _JOINS_PREVIOUS
   bases = tf.cast(tf.where(is_base)[:, 0], tf.int32)
@@ -178,7 +181,7 @@ def _is_second_of_pair(codes: tf.RaggedTensor, quote: int) -> tf.RaggedTensor:
   Example: in a''b''' the runs begin at 1 and 4; seconds are the characters 2 and 5.
   """
   is_quote = codes.flat_values == quote
-  place = tf.range(tf.size(is_quote))
+  index = tf.range(tf.size(is_quote))
   row = tf.cast(codes.value_rowids(), tf.int32)
   follows_quote = tf.concat([[False], is_quote[:-1] & (row[1:] == row[:-1])], axis=0)
   begins_run = (
@@ -187,7 +190,7 @@ def _is_second_of_pair(codes: tf.RaggedTensor, quote: int) -> tf.RaggedTensor:
   # One more start, so that there is an entry to read where no text has the quote.
   run_starts = tf.concat([tf.cast(tf.where(begins_run)[:, 0], tf.int32), [0]], axis=0)
   run = tf.maximum(tf.cumsum(tf.cast(begins_run, tf.int32)) - 1, 0)
-  is_odd = (place - tf.gather(run_starts, run)) % 2 == 1
+  is_odd = (index - tf.gather(run_starts, run)) % 2 == 1
   return codes.with_flat_values(is_quote & is_odd)
 
 
@@ -210,7 +213,9 @@ def _character_widths(model: bytes, do_lower_case: bool, keep_accents: bool) -> 
   for char, normal in zip(chars, normalized, strict=True):
     # White space is normalised to nothing, too, but separates characters.
     is_mark = not char.isspace() and not normalize(char)
-    widths[ord(char)] = _JOINS_PREVIOUS if is_mark else visible_width(normal)
-  # Most of the code points are beyond the last one with another width. One 1 stays, for all of them.
+    widths[ord(char)] = visible_width(normal)
+    if is_mark:
+      widths[ord(char)] = _JOINS_PREVIOUS
+  # Most code points are beyond the last one with another width. One 1 stays, for all of them.
   last = np.flatnonzero(widths != 1)[-1]
   return widths[: last + 2]

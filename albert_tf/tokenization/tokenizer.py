@@ -1,4 +1,7 @@
-"""`AlbertTokenizer`: normalisation, SentencePiece and the digit-comma rule, with the original ALBERT's ids."""
+"""`AlbertTokenizer`: normalisation, SentencePiece and the digit-comma rule, as in the original.
+
+`load_processor` checks and loads a SentencePiece model; training a vocabulary uses it, too.
+"""
 
 from collections.abc import Iterable
 import functools
@@ -45,9 +48,9 @@ class AlbertTokenizer(Tokenizer):
     missing = [piece for piece, index in special.items() if not processor.is_control(index)]
     if missing or processor.pad_id() != 0:  # The original hard-wires this one id.
       raise UserError(
-        "An ALBERT vocabulary has <pad> at id 0 and the control pieces [CLS], [SEP], [MASK]. Received: "
-        f"{source}, with <pad> at {processor.pad_id()} and without {missing or 'none of the others'}. "
-        "Train one with tfrecords_tools/train_vocab.py."
+        "An ALBERT vocabulary has <pad> at id 0 and the control pieces [CLS], [SEP], [MASK]. "
+        f"Received: {source}, with <pad> at {processor.pad_id()} and without "
+        f"{missing or 'none of the others'}. Train one with tfrecords_tools/train_vocab.py."
       )
 
     self._processor = processor
@@ -61,8 +64,8 @@ class AlbertTokenizer(Tokenizer):
   def _digit_comma_table(self) -> dict[int, list[int]]:
     """What the digit-comma rule makes of each token that it replaces.
 
-    "▁1990," is encoded as "▁1990" and ",", so that a comma does not change a number. The rule depends
-    on one piece only, so it is a table over the vocabulary.
+    "▁1990," is encoded as "▁1990" and ",", so that a comma does not change a number. The rule
+    depends on one piece only, so it is a table over the vocabulary.
     """
     table = {}
     for index, piece in enumerate(self.pieces):
@@ -74,7 +77,7 @@ class AlbertTokenizer(Tokenizer):
         # SentencePiece began a word, which the piece itself does not.
         new_pieces[0] = new_pieces[0].removeprefix(SPIECE_UNDERLINE)
       new_pieces.append(",")
-      table[index] = [self._processor.piece_to_id(part) for part in new_pieces if part]
+      table[index] = [self._processor.piece_to_id(new) for new in new_pieces if new]
     return table
 
   def word_starts(self, rule: str) -> np.ndarray:
@@ -85,8 +88,10 @@ class AlbertTokenizer(Tokenizer):
 
   def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
     normalized = [self.normalize(text) for text in texts]
+    # One thread: data creation runs a process on each core.
     rows: list[list[int]] = self._processor.encode(normalized, out_type=int, num_threads=1)
     replaced = self.digit_comma_ids.keys()
+    # Most texts have no such token, and their rows stay as they are.
     return [row if replaced.isdisjoint(row) else self._split_digit_commas(row) for row in rows]
 
   def _split_digit_commas(self, row: Iterable[int]) -> list[int]:
@@ -100,7 +105,7 @@ class AlbertTokenizer(Tokenizer):
 
 
 def ends_in_digit_comma(piece: str) -> bool:
-  """Whether the digit-comma rule applies: the last character is a comma and a digit is before it."""
+  """Whether the digit-comma rule applies: the last two characters are a digit and a comma."""
   return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
@@ -136,8 +141,9 @@ def load_processor(model: bytes, *, source: str) -> sentencepiece.SentencePieceP
   except (DecodeError, RuntimeError, ValueError) as error:
     fault = str(error).strip()
   raise UserError(
-    f"A SentencePiece model was expected. Received: {source}, which is another file or damaged ({fault}). "
-    "Check the path (a text vocabulary, .vocab, is not the model), and copy or train the model again."
+    f"A SentencePiece model was expected. Received: {source}, which is another file or damaged "
+    f"({fault}). Check the path (a text vocabulary, .vocab, is not the model), and copy or train the "
+    "model again."
   )
 
 
@@ -149,7 +155,7 @@ def _fault(proto: model_proto.ModelProto) -> str:
 
   pieces = [piece.piece for piece in proto.pieces]
   for text in pieces + [proto.trainer_spec.unk_surface]:
-    # Protobuf gives bytes for what is not UTF-8, or raises an error; a NUL ends a string of C++ early.
+    # Protobuf gives bytes for what is not UTF-8, or raises an error; a NUL ends a string early.
     if not isinstance(text, str) or "\0" in text:
       return "pieces that are not UTF-8, or hold a NUL"
   lengths = [len(piece) for piece in pieces]

@@ -31,8 +31,8 @@ def pack_windows(
     windows: windows of the contexts.
 
   Returns:
-    `input_ids`, `input_mask`, `segment_ids` and `p_mask`, 1 where no answer can be, int32 [W, S]; S is
-    the length of the longest window, at least `SHORTEST_WINDOW`.
+    `input_ids`, `input_mask`, `segment_ids` and `p_mask`, 1 where no answer can be, int32 [W, S]; S
+    is the length of the longest window, at least `SHORTEST_WINDOW`.
   """
   text = cut_pieces(context, windows.row, windows.begin, windows.length)
   batch = packer.pack(tf.gather(query, windows.row), text, always_two=True)
@@ -41,12 +41,15 @@ def pack_windows(
 
 
 def max_context(windows: Windows) -> tf.Tensor:
-  """Whether a window shows a token with more context than other windows, bool [W, T] by place in its text.
+  """Whether a window shows a token with more context than other windows.
 
   The first of equally good windows wins.
 
-  Example: windows of the tokens 0 to 4 and 3 to 7. Token 3 has 3 tokens to the left and 1 to the right
-    in the first, and none to the left in the second: min(3, 1) > min(0, 4), so the first window wins.
+  Returns:
+    bool [W, T], by place in the window's text.
+
+  Example: windows of the tokens 0 to 4 and 3 to 7. Token 3 has 3 tokens to the left and 1 to the
+    right in the first, and none to the left in the second: min(3, 1) > min(0, 4), so the first wins.
   """
   num_windows = tf.size(windows.row)
   length = windows.length[:, tf.newaxis]
@@ -123,8 +126,8 @@ def find_spans(windows: Windows, outputs: Tensors, *, n_best: int, max_answer_le
   possible &= pairs.end - pairs.start < max_answer_length
   # It belongs to the window that shows its start with most context.
   may_start = tf.pad(may_start, [[0, 0], [0, 1]])  # There is a column even if all texts are empty.
-  place = tf.clip_by_value(pairs.start, 0, tf.shape(may_start)[1] - 1)
-  possible &= tf.gather(may_start, place, batch_dims=1)
+  start = tf.clip_by_value(pairs.start, 0, tf.shape(may_start)[1] - 1)
+  possible &= tf.gather(may_start, start, batch_dims=1)
 
   begin = windows.begin[:, tf.newaxis]
   row = tf.broadcast_to(windows.row[:, tf.newaxis], tf.shape(pairs.start))
@@ -179,8 +182,8 @@ def best_answers(spans: Spans, located: Located, *, n_best: int) -> Tensors:
   """The best spans with different texts.
 
   Returns:
-    [B, N = `n_best`] each, best first, then padding: `answers` strings, `start_scores` and `end_scores`
-    float64 (padding `NO_ANSWER_SCORE`), `starts` and `ends` int32, in characters.
+    [B, N = `n_best`] each, best first, then padding: `answers` strings, `start_scores` and
+    `end_scores` float64 (padding `NO_ANSWER_SCORE`), `starts` and `ends` int32, in characters.
   """
   # By text, then by score, then as tried: both sorts are stable.
   order = tf.argsort(spans.start_score + spans.end_score, direction="DESCENDING", stable=True)
@@ -197,16 +200,16 @@ def best_answers(spans: Spans, located: Located, *, n_best: int) -> Tensors:
   # Keep the first of equal answers to a question.
   key = tf.strings.join([tf.strings.as_string(spans.row), answers], separator=" ")
   _, key_number = tf.unique(key)
-  place = tf.range(tf.size(spans.row))
-  first_place = tf.math.unsorted_segment_min(place, key_number, tf.size(spans.row))
-  is_first = tf.gather(first_place, key_number) == place
-  kept = is_first & (answers != "")
+  rank = tf.range(tf.size(spans.row))
+  first_rank = tf.math.unsorted_segment_min(rank, key_number, tf.size(spans.row))
+  is_first = tf.gather(first_rank, key_number) == rank
+  is_kept = is_first & (answers != "")
 
-  rows = tf.cast(tf.boolean_mask(spans.row, kept), tf.int64)
+  rows = tf.cast(tf.boolean_mask(spans.row, is_kept), tf.int64)
   num_texts = tf.size(located.texts, tf.int64)
 
   def padded(column: tf.Tensor, padding: str | float) -> tf.Tensor:
-    values = tf.boolean_mask(column, kept)
+    values = tf.boolean_mask(column, is_kept)
     ragged = tf.RaggedTensor.from_value_rowids(values, rows, nrows=num_texts, validate=False)
     return ragged.to_tensor(tf.constant(padding, column.dtype), shape=[None, n_best])
 

@@ -74,11 +74,16 @@ def make_windows(
 def cut_pieces(
   ids: tf.RaggedTensor, row: tf.Tensor, begin: tf.Tensor, length: tf.Tensor
 ) -> tf.RaggedTensor:
-  """Tokens `begin` to `begin + length` of rows `row`, [W] each, of ids [B, (…)]; ragged [W, (length)]."""
+  """Tokens `begin` to `begin + length` of the rows `row`; ragged [W, (length)].
+
+  Args:
+    ids: ragged [B, (…)].
+    row, begin, length: [W].
+  """
   first = tf.gather(tf.cast(ids.row_splits, tf.int32), row) + begin
-  place = tf.repeat(first, length) + tf.ragged.range(length).flat_values
+  index = tf.repeat(first, length) + tf.ragged.range(length).flat_values
   return tf.RaggedTensor.from_row_lengths(
-    tf.gather(ids.flat_values, place), tf.cast(length, tf.int64), validate=False
+    tf.gather(ids.flat_values, index), tf.cast(length, tf.int64), validate=False
   )
 
 

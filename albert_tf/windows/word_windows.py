@@ -40,15 +40,15 @@ def locate_words(texts: tf.Tensor) -> LocatedWords:
   # A word starts at a character without one of a word before it in the text, and ends likewise.
   space = f"[{unicode_tables.space_class()}]"
   in_word = ~tf.strings.regex_full_match(chars.flat_values, space)
-  place = tf.ragged.range(chars.row_lengths()).flat_values
-  is_first = place == 0
-  is_last = place == tf.repeat(chars.row_lengths(), chars.row_lengths()) - 1
+  number = tf.ragged.range(chars.row_lengths()).flat_values
+  is_first = number == 0
+  is_last = number == tf.repeat(chars.row_lengths(), chars.row_lengths()) - 1
   word_before = tf.concat([[False], in_word], axis=0)[:-1] & ~is_first
   word_after = tf.concat([in_word, [False]], axis=0)[1:] & ~is_last
 
-  places = chars.with_flat_values(tf.cast(place, tf.int32))
-  starts = tf.ragged.boolean_mask(places, chars.with_flat_values(in_word & ~word_before))
-  ends = tf.ragged.boolean_mask(places + 1, chars.with_flat_values(in_word & ~word_after))
+  numbers = chars.with_flat_values(tf.cast(number, tf.int32))
+  starts = tf.ragged.boolean_mask(numbers, chars.with_flat_values(in_word & ~word_before))
+  ends = tf.ragged.boolean_mask(numbers + 1, chars.with_flat_values(in_word & ~word_after))
   words = substrings(texts, char_bytes, starts.value_rowids(), starts.flat_values, ends.flat_values)
   return LocatedWords(texts, starts.with_flat_values(words), starts, ends, char_bytes)
 
@@ -58,8 +58,8 @@ class WordWindows(NamedTuple):
 
   Attributes:
     batch: `input_ids`, `input_mask`, `segment_ids`, int32 [W, S].
-    window, position: int32 [B, N] the window that decides a word's tag, and the position of its first
-      token in it.
+    window, position: int32 [B, N] the window that decides a word's tag, and the position of its
+      first token in it.
     is_read: bool [B, N] whether the word exists and is in a window.
     has_token: bool [B, N] whether the word has a token after normalisation.
     is_cut: bool [B] whether the text is longer than its windows.
@@ -82,7 +82,8 @@ def make_word_windows(
 ) -> WordWindows:
   """Makes overlapping windows and assigns every word to exactly one of them.
 
-  Neighbours share a quarter of their tokens. A shared word belongs to the window with the nearer middle.
+  Neighbours share a quarter of their tokens. A shared word belongs to the window with the nearer
+  middle.
 
   Args:
     tokenizer: tokenizes the words one by one, and packs windows.
@@ -90,8 +91,9 @@ def make_word_windows(
     max_length: largest S.
     max_windows: largest number for one text; None for no limit.
 
-  Example: 10 positions have room for 8 tokens, 2 are shared, and windows begin at the tokens 0, 6, 12.
-    The first two share the tokens 6 and 7: 6 belongs to the first, as (6 - 1) // 6 = 0, and 7 to the second.
+  Example: 10 positions have room for 8 tokens, 2 are shared, and windows begin at the tokens 0, 6,
+    12. The first two share the tokens 6 and 7: as (6 - 1) // 6 = 0 and (7 - 1) // 6 = 1, a word that
+    begins at 6 belongs to the first, and one at 7 to the second.
   """
   room = max_length - 2  # Without [CLS] and [SEP].
   num_shared = room // 4
