@@ -1,4 +1,4 @@
-"""Settings of the optimizer: moments, schedule, clipping. No TensorFlow."""
+"""Settings of the optimizer: moments, schedule, clipping. No TensorFlow, so that flags are read fast."""
 
 from typing import Literal
 
@@ -11,30 +11,40 @@ REFERENCE_BATCH_SIZE = 4096  # ALBERT section 4.1: batch 4096, learning rate 0.0
 class MomentHyperparameters(Settings):
   """Hyper-parameters of an update; the defaults are those of the original ALBERT release."""
 
-  beta_1: float = setting(0.9, "β₁, decay rate of the first moment.", minimum=0.0, below=1.0, flag="")
-  beta_2: float = setting(0.999, "β₂, decay rate of the second moment.", minimum=0.0, below=1.0, flag="")
+  # `flag=""`: nobody tunes these from a command line, and the paper gives one value for all sizes.
+  beta_1: float = setting(
+    0.9, "β₁, decay rate of the first moment.", minimum=0.0, below=1.0, flag=""
+  )
+  beta_2: float = setting(
+    0.999, "β₂, decay rate of the second moment.", minimum=0.0, below=1.0, flag=""
+  )
   epsilon: float = setting(1e-6, "ε, the number added to sqrt(v).", above=0.0, flag="")
   weight_decay: float = setting(0.01, "λ, weight decay, not for biases and LayerNorm.", minimum=0.0)
   bias_correction: bool = setting(
-    False, "Divide m by 1 - β₁^t and v by 1 - β₂^t, as the LAMB paper does and the original release does not."
+    False,
+    "Divide m by 1 - β₁^t and v by 1 - β₂^t, as the LAMB paper does and the original release does not.",
   )
 
 
 class ScheduleConfig(Settings):
-  """Linear warm-up, then polynomial decay."""
+  """Linear warm-up, then polynomial decay; `rate_after_steps` has the equation."""
 
   learning_rate: float = setting(help="η₀, the peak learning rate.", above=0.0)
   num_train_steps: int = setting(help="T, the number of updates.", minimum=1)
-  num_warmup_steps: int = setting(0, "W, the number of updates of linear warm-up; 0 for none.", minimum=0)
+  num_warmup_steps: int = setting(
+    0, "W, the number of updates of linear warm-up; 0 for none.", minimum=0
+  )
   start_warmup_step: int = setting(
     0, "s₀, start of the warm-up; the learning rate is 0 before it.", minimum=0
   )
   poly_power: float = setting(1.0, "a, power of the learning rate's decay; 1 is linear.", above=0.0)
-  end_learning_rate: float = setting(0.0, "η_T, the learning rate at the end of the run.", minimum=0.0)
+  end_learning_rate: float = setting(
+    0.0, "η_T, the learning rate at the end of the run.", minimum=0.0
+  )
   schedule: Literal["continuous", "original"] = setting(
     "continuous",
-    "Where the decay starts. continuous: at the end of the warm-up. original: at update 0, as in the original "
-    "release; the learning rate then drops after the warm-up.",
+    "Where the decay starts. continuous: at the end of the warm-up. original: at update 0, as in "
+    "the original release; the learning rate then drops after the warm-up.",
   )
 
   def __post_init__(self) -> None:
@@ -43,7 +53,8 @@ class ScheduleConfig(Settings):
       raise UserError(
         "The warm-up must end within the run. Received: "
         f"start_warmup_step={self.start_warmup_step}, num_warmup_steps={self.num_warmup_steps}, "
-        f"num_train_steps={self.num_train_steps}. Shorten the warm-up (ALBERT warms up for 2.5% of the run)."
+        f"num_train_steps={self.num_train_steps}. "
+        "Shorten the warm-up (ALBERT warms up for 2.5% of the run)."
       )
 
 
@@ -51,7 +62,9 @@ class OptimizerConfig(ScheduleConfig, MomentHyperparameters):
   """Settings of an update of pretraining; the defaults are those of ALBERT, section 4.1."""
 
   name: Literal["lamb", "adamw", "tfa_lamb"] = setting(
-    "lamb", "The optimizer; tfa_lamb is the LAMB of TensorFlow Addons (addons stack only).", flag="optimizer"
+    "lamb",
+    "The optimizer; tfa_lamb is the LAMB of TensorFlow Addons (addons stack only).",
+    flag="optimizer",
   )
   learning_rate: float = setting(0.00176, "Peak learning rate.", above=0.0)
   num_train_steps: int = setting(125_000, "Number of updates.", minimum=1)
@@ -62,9 +75,10 @@ class OptimizerConfig(ScheduleConfig, MomentHyperparameters):
 def scale_learning_rate(
   learning_rate: float, batch_size: int, *, rule: Literal["none", "sqrt", "linear"]
 ) -> float:
-  """Scales a learning rate η of batches of B₀ = `REFERENCE_BATCH_SIZE` for another global batch size B.
+  """Scales a learning rate η of batches of B₀ = `REFERENCE_BATCH_SIZE` for a global batch size B.
 
-  none: η;  sqrt: η √(B / B₀);  linear: η B / B₀. "sqrt" suits LAMB (arXiv 1904.00962, section 4.3), "linear" SGD.
+  none: η;  sqrt: η √(B / B₀);  linear: η B / B₀.
+  "sqrt" suits LAMB (arXiv 1904.00962, section 4.3), "linear" SGD.
 
   Example:
     >>> round(scale_learning_rate(0.00176, 1024, rule="sqrt"), 8)

@@ -1,43 +1,46 @@
-"""LAMB and AdamW for `model.compile`, with the update function of pretraining."""
+"""AdamW, LAMB and the schedule for `model.compile`, with the update function of pretraining."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
 import re
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from albert_tf import compat
+from albert_tf.compat import OptimizerBase, raw_variable, variable_path
 from albert_tf.optim.config import MomentHyperparameters, ScheduleConfig
 from albert_tf.optim.lamb import lamb_update, rate_after_steps
 
-# The original's LayerNorm|layer_norm|bias, as Keras users spell them: a bias, or any variable of a layer that
-# normalizes. Whole names alone, so that a model named "debiased" is trained as any other.
-KERAS_EXCLUDED_PATTERN = r"(?i)(^|/)((\w+_)?bias|gamma|beta|(\w+_)?layer_?norm(alization)?(_\d+)?/\w+)$"
+# The original's LayerNorm|layer_norm|bias, as Keras users spell them: a bias, or any variable of a
+# layer that normalizes. Whole names alone, so that a model named "debiased" is trained as any other.
+KERAS_EXCLUDED_PATTERN = (
+  r"(?i)(^|/)((\w+_)?bias|gamma|beta|(\w+_)?layer_?norm(alization)?(_\d+)?/\w+)$"
+)
 
 
-@compat.keras.saving.register_keras_serializable(package="albert_tf")
-class Lamb(compat.OptimizerBase):
-  """ALBERT's LAMB for `model.compile`.
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AdamW(OptimizerBase):
+  """The original release's AdamW for `model.compile`.
+
+  It has no bias correction, and LayerNorm and biases do not decay.
 
   Args:
     learning_rate: a float or a Keras schedule.
     beta_1, beta_2, epsilon, weight_decay_rate, bias_correction: see `MomentHyperparameters`.
     exclude_from_weight_decay: regular expression; variables with a matching path do not decay.
-    exclude_from_layer_adaptation: the same for the trust ratio; None: as `exclude_from_weight_decay`.
     name: the optimizer's name.
     **kwargs: arguments of every Keras optimizer, such as `global_clipnorm=1.0`.
 
-  Example:
-    >>> Lamb(1e-3, global_clipnorm=1.0).get_config()["epsilon"]
-    1e-06
+  Raises:
+    ValueError: `weight_decay` is given, which is Keras' own.
 
   Reference: see `albert_tf.optim.lamb.lamb_update`.
   """
 
   def __init__(
     self,
-    learning_rate: Any = 0.00176,
+    learning_rate: Any = 2e-5,
     *,
     beta_1: float = 0.9,
     beta_2: float = 0.999,
@@ -45,8 +48,7 @@ class Lamb(compat.OptimizerBase):
     weight_decay_rate: float = 0.01,
     bias_correction: bool = False,
     exclude_from_weight_decay: str = KERAS_EXCLUDED_PATTERN,
-    exclude_from_layer_adaptation: str | None = None,
-    name: str = "lamb",
+    name: str = "adamw",
     **kwargs: Any,
   ):
     if kwargs.get("weight_decay") is not None:
@@ -62,18 +64,19 @@ class Lamb(compat.OptimizerBase):
       weight_decay=weight_decay_rate,
       bias_correction=bias_correction,
     )
+    # Not `exclude_from_weight_decay`, which is a method of Keras' optimizers.
     self.exclude_from_weight_decay_pattern = exclude_from_weight_decay
-    self.exclude_from_layer_adaptation = exclude_from_layer_adaptation
 
   def build(self, variables: Sequence[Any]) -> None:
-    """Creates the slots `adam_m` and `adam_v`, and stores the variables' paths; paths of a replica's copies differ."""
+    """Creates the slots `adam_m` and `adam_v`, and stores the variables' paths."""
     if getattr(self, "_built", False):
       return
     super().build(variables)
     self._m = [self.add_slot(variable, "adam_m") for variable in variables]
     self._v = [self.add_slot(variable, "adam_v") for variable in variables]
     self._slot_index = {self._var_key(variable): i for i, variable in enumerate(variables)}
-    self._paths = [compat.variable_path(variable) for variable in variables]
+    # Stored now: an update sees a replica's copy, which has another path.
+    self._paths = [variable_path(variable) for variable in variables]
     self._built = True
 
   def named_slots(
@@ -86,79 +89,108 @@ class Lamb(compat.OptimizerBase):
       named_variables: checkpoint name → variable, from `albert_tf.modeling.named_variables(model)`.
     """
     names = {id(variable): name for name, variable in named_variables.items()}
-    families = {"adam_m": self._m, "adam_v": self._v}
     slots = {}
     for variable in variables:
-      name, index = names[id(compat.raw_variable(variable))], self._slot_index[self._var_key(variable)]
-      for suffix, family in families.items():
-        slots[f"{name}/{suffix}"] = compat.raw_variable(family[index])
+      name = names[id(raw_variable(variable))]
+      index = self._slot_index[self._var_key(variable)]
+      slots[f"{name}/adam_m"] = raw_variable(self._m[index])
+      slots[f"{name}/adam_v"] = raw_variable(self._v[index])
     return slots
+
+  def adapts(self, path: str) -> bool:
+    """Whether the trust ratio scales the updates of a variable; `Lamb` has one."""
+    del path
+    return False
 
   def update_step(self, gradient: Any, variable: Any, learning_rate: Any = None) -> None:
     """Makes one update of one variable; Keras calls it."""
     index = self._slot_index[self._var_key(variable)]
-    excluded, not_adapted = self.exclude_from_weight_decay_pattern, self.exclude_from_layer_adaptation
     path = self._paths[index]
-    rate = tf.cast(self.learning_rate if learning_rate is None else learning_rate, tf.float32)
-    m, v = compat.raw_variable(self._m[index]), compat.raw_variable(self._v[index])
+    m = raw_variable(self._m[index])
+    v = raw_variable(self._v[index])
+    if learning_rate is None:  # Keras 2 passes none.
+      learning_rate = self.learning_rate
+
+    # float32 also for a model of 16-bit variables: their updates are below such a type's rounding.
     result = lamb_update(
       tf.cast(variable, tf.float32),
-      tf.cast(tf.convert_to_tensor(gradient), tf.float32),  # Indexed slices become dense: LAMB needs ‖u‖.
+      tf.cast(tf.convert_to_tensor(gradient), tf.float32),  # Indexed slices become dense, for ‖u‖.
       tf.cast(m, tf.float32),
       tf.cast(v, tf.float32),
-      learning_rate=rate,
+      learning_rate=tf.cast(learning_rate, tf.float32),
       step=self.iterations + 1,
       hyperparameters=self.hyperparameters,
-      decay=not re.search(excluded, path),
-      adapt=not re.search(excluded if not_adapted is None else not_adapted, path),
+      decay=not re.search(self.exclude_from_weight_decay_pattern, path),
+      adapt=self.adapts(path),
     )
-    for target, value in ((variable, result.p), (m, result.m), (v, result.v)):
-      target.assign(tf.cast(value, target.dtype))
+    variable.assign(tf.cast(result.p, variable.dtype))
+    m.assign(tf.cast(result.m, m.dtype))
+    v.assign(tf.cast(result.v, v.dtype))
 
   def get_config(self) -> dict[str, Any]:
     """Every constructor argument."""
     config = super().get_config()
     config.pop("weight_decay", None)  # Keras' own, not used.
     moments = dataclasses.asdict(self.hyperparameters)
-    moments["weight_decay_rate"] = moments.pop("weight_decay")
-    return {
-      **config,
-      **moments,
-      "exclude_from_weight_decay": self.exclude_from_weight_decay_pattern,
-      "exclude_from_layer_adaptation": self.exclude_from_layer_adaptation,
-    }
+    config["weight_decay_rate"] = moments.pop("weight_decay")
+    config["exclude_from_weight_decay"] = self.exclude_from_weight_decay_pattern
+    return config | moments
 
 
-@compat.keras.saving.register_keras_serializable(package="albert_tf")
-class AdamW(Lamb):
-  """The original release's AdamW for `model.compile`: no bias correction; LayerNorm and biases do not decay.
+@keras.saving.register_keras_serializable(package="albert_tf")
+class Lamb(AdamW):
+  """ALBERT's LAMB for `model.compile`: AdamW with a trust ratio.
 
   Args:
     learning_rate: a float or a Keras schedule.
+    exclude_from_layer_adaptation: regular expression; variables with a matching path have no trust
+      ratio; None: as `exclude_from_weight_decay`.
     name: the optimizer's name.
-    **kwargs: those of `Lamb`, without `exclude_from_layer_adaptation`.
+    **kwargs: those of `AdamW`.
+
+  Example:
+    >>> Lamb(1e-3, global_clipnorm=1.0).get_config()["epsilon"]
+    1e-06
+
+  Reference: see `albert_tf.optim.lamb.lamb_update`.
   """
 
-  def __init__(self, learning_rate: Any = 2e-5, *, name: str = "adamw", **kwargs: Any):
-    # "" is found in every path.
-    super().__init__(learning_rate, name=name, exclude_from_layer_adaptation="", **kwargs)
+  def __init__(
+    self,
+    learning_rate: Any = 0.00176,
+    *,
+    exclude_from_layer_adaptation: str | None = None,
+    name: str = "lamb",
+    **kwargs: Any,
+  ):
+    super().__init__(learning_rate, name=name, **kwargs)
+    self.exclude_from_layer_adaptation = exclude_from_layer_adaptation
+
+  def adapts(self, path: str) -> bool:
+    """Whether the trust ratio scales the updates of the variable with this path."""
+    pattern = self.exclude_from_layer_adaptation
+    if pattern is None:
+      pattern = self.exclude_from_weight_decay_pattern
+    return not re.search(pattern, path)
 
   def get_config(self) -> dict[str, Any]:
     """Every constructor argument."""
     config = super().get_config()
-    del config["exclude_from_layer_adaptation"]
+    config["exclude_from_layer_adaptation"] = self.exclude_from_layer_adaptation
     return config
 
 
-@compat.keras.saving.register_keras_serializable(package="albert_tf")
-class WarmupPolynomialDecay(compat.keras.optimizers.schedules.LearningRateSchedule):
+@keras.saving.register_keras_serializable(package="albert_tf")
+class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
   """Linear warm-up and polynomial decay as a Keras schedule; see `rate_after_steps`.
 
   Args:
     **kwargs: the fields of `ScheduleConfig`.
 
   Example:
-    >>> schedule = WarmupPolynomialDecay(learning_rate=1e-3, num_train_steps=100, num_warmup_steps=10)
+    >>> schedule = WarmupPolynomialDecay(
+    ...   learning_rate=1e-3, num_train_steps=100, num_warmup_steps=10
+    ... )
     >>> round(float(schedule(0)), 6)
     0.0001
   """

@@ -1,4 +1,8 @@
-"""The equations of an update, as pure functions: learning rate, clipping, LAMB and AdamW."""
+"""The equations of an update, as pure functions: learning rate, clipping, LAMB and AdamW.
+
+The training loop's optimizers (`optimizer.py`) and those of `model.compile`
+(`keras_optimizers.py`) hold the state and call these.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -15,28 +19,38 @@ def rate_after_steps(completed_steps: tf.Tensor | int, config: ScheduleConfig) -
   decay, continuous:    η_T + (η₀ - η_T) (1 - (t - s₀ - W) / (T - s₀ - W))^a
   decay, original:      η_T + (η₀ - η_T) (1 - t / T)^a
 
-  So the first update has a positive rate, and the last (t = T) has `end_learning_rate`, as in the original code.
+  So the first update has a positive rate, and the last (t = T) has `end_learning_rate`, as in the
+  original code.
 
   Reference: ALBERT, arXiv 1909.11942, section 4.1.
   """
-  c = config
   t = tf.cast(completed_steps, tf.float32) + 1.0
-  since_start = t - float(c.start_warmup_step)
-  decay_start = c.start_warmup_step + c.num_warmup_steps if c.schedule == "continuous" else 0
-  decay_steps = max(c.num_train_steps - decay_start, 1)
-  remaining = 1.0 - tf.clip_by_value((t - float(decay_start)) / float(decay_steps), 0.0, 1.0)
-  if c.poly_power != 1.0:
-    remaining = tf.pow(remaining, c.poly_power)
-  decayed = c.end_learning_rate + (c.learning_rate - c.end_learning_rate) * remaining
-  if c.num_warmup_steps == 0:
+  since_start = t - float(config.start_warmup_step)  # t - s₀
+
+  # Decay. Both forms are 1 - (share of the decay that is done), to the power a.
+  decay_start = 0
+  if config.schedule == "continuous":
+    decay_start = config.start_warmup_step + config.num_warmup_steps
+  decay_steps = max(config.num_train_steps - decay_start, 1)  # A run may end with its warm-up.
+  done = (t - float(decay_start)) / float(decay_steps)
+  remaining = 1.0 - tf.clip_by_value(done, 0.0, 1.0)
+  if config.poly_power != 1.0:
+    remaining = tf.pow(remaining, config.poly_power)
+  decayed = config.end_learning_rate + (config.learning_rate - config.end_learning_rate) * remaining
+
+  # Warm-up. Before s₀ the rate is 0.
+  if config.num_warmup_steps == 0:
     return tf.where(since_start > 0.0, decayed, tf.zeros_like(decayed))
-  warmup = c.learning_rate * tf.maximum(since_start, 0.0) / float(c.num_warmup_steps)
-  return tf.where(since_start < float(c.num_warmup_steps), warmup, decayed)
+  num_warmup_steps = float(config.num_warmup_steps)
+  warmup = config.learning_rate * tf.maximum(since_start, 0.0) / num_warmup_steps
+  return tf.where(since_start < num_warmup_steps, warmup, decayed)
 
 
 def global_norm(tensors: Mapping[str, tf.Tensor]) -> tf.Tensor:
   """√Σ‖x‖² over all tensors, a float32 scalar."""
-  return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tf.cast(x, tf.float32))) for x in tensors.values()]))
+  # float32: squares of 16-bit values would overflow or vanish.
+  squares = [tf.square(tf.cast(x, tf.float32)) for x in tensors.values()]
+  return tf.sqrt(tf.add_n([tf.reduce_sum(square) for square in squares]))
 
 
 def clip_by_global_norm(
@@ -51,8 +65,8 @@ def clip_by_global_norm(
     clip_norm: c; 0 turns clipping off.
 
   Returns:
-    The clipped gradients, and ‖g‖ before clipping. If the norm is not finite, the gradients are not, so that
-    the run can report it.
+    The clipped gradients, and ‖g‖ before clipping. If the norm is not finite, the gradients are
+    not, so that the run can report it.
 
   Reference: ALBERT's original release, clip 1.0.
   """
@@ -60,8 +74,10 @@ def clip_by_global_norm(
   if not clip_norm:
     return dict(gradients), norm
   scale = clip_norm / tf.maximum(norm, clip_norm)
-  scale = tf.where(tf.math.is_finite(norm), scale, norm * 0.0)  # inf·0 and NaN·0 are NaN.
-  return {name: gradient * scale for name, gradient in gradients.items()}, norm
+  # An infinite norm would give a scale of 0, and hide itself: inf·0 and NaN·0 are NaN.
+  scale = tf.where(tf.math.is_finite(norm), scale, norm * 0.0)
+  clipped = {name: gradient * scale for name, gradient in gradients.items()}
+  return clipped, norm
 
 
 class UpdateResult(NamedTuple):
@@ -109,21 +125,28 @@ def lamb_update(
     >>> lamb_update(p, g, m, v, learning_rate=0.1, step=1, **settings).p.shape
     TensorShape([3])
 
-  Reference: LAMB, arXiv 1904.00962, algorithm 2; AdamW, arXiv 1711.05101; both with the constants of the
-    original ALBERT release.
+  Reference: LAMB, arXiv 1904.00962, algorithm 2; AdamW, arXiv 1711.05101; both with the constants
+    of the original ALBERT release.
   """
   h = hyperparameters
   m = h.beta_1 * m + (1.0 - h.beta_1) * g
   v = h.beta_2 * v + (1.0 - h.beta_2) * tf.square(g)
-  m_hat, v_hat = m, v
+
+  # Moments that start at 0 are too small at first; the original release leaves them so.
+  m_hat = m
+  v_hat = v
   if h.bias_correction:
     t = tf.cast(step, tf.float32)
     m_hat = m / (1.0 - tf.pow(tf.constant(h.beta_1, tf.float32), t))
     v_hat = v / (1.0 - tf.pow(tf.constant(h.beta_2, tf.float32), t))
+
   u = m_hat / (tf.sqrt(v_hat) + h.epsilon)
   if decay:
     u += h.weight_decay * p
-  delta = learning_rate * trust_ratio(p, u) * u if adapt else learning_rate * u
+  # This is AdamW. LAMB scales the step by the trust ratio.
+  if adapt:
+    learning_rate = learning_rate * trust_ratio(p, u)
+  delta = learning_rate * u
   return UpdateResult(p=p - delta, m=m, v=v, delta=delta)
 
 
@@ -132,4 +155,5 @@ def trust_ratio(p: tf.Tensor, u: tf.Tensor) -> tf.Tensor:
   p_norm = tf.norm(p)
   u_norm = tf.norm(u)
   usable = tf.logical_and(p_norm > 0.0, u_norm > 0.0)
+  # The inner `where` keeps 0 / 0 out of the branch that is not taken.
   return tf.where(usable, p_norm / tf.where(usable, u_norm, 1.0), 1.0)

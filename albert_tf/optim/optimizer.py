@@ -1,4 +1,4 @@
-"""The optimizers of the custom training loop, with their slots."""
+"""The optimizers of the pretraining loop, with their slots, and the groups of variables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 import re
@@ -11,7 +11,8 @@ from albert_tf.errors import UserError
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.optim.lamb import global_norm, lamb_update
 
-# The two groups. Decayed variables also adapt under LAMB; excluded ones do neither (the original's exclusion list).
+# The two groups. Decayed variables also adapt under LAMB; excluded ones do neither, as in the
+# original's exclusion list. Both are of whole names: a layer named "debiased" decays.
 DECAYED_PATTERN = r"(^|/)(kernel|(word|token_type|position)_embeddings|output_weights)$"
 EXCLUDED_PATTERN = r"(^|/)(LayerNorm(_\d+)?/(gamma|beta)|(\w+_)?bias)$"
 
@@ -27,10 +28,12 @@ def assign_decay(names: Iterable[str]) -> dict[str, bool]:
     {'bert/pooler/dense/bias': False}
   """
   decays = {name: bool(re.search(DECAYED_PATTERN, name)) for name in names}
-  faults = [name for name, decayed in decays.items() if decayed == bool(re.search(EXCLUDED_PATTERN, name))]
-  if faults:
+  excluded = {name: bool(re.search(EXCLUDED_PATTERN, name)) for name in decays}
+  leftovers = [name for name in decays if decays[name] == excluded[name]]
+  if leftovers:
     raise UserError(
-      f"Every variable must match exactly one optimizer group. Received: {'; '.join(faults)}. "
+      "Every variable must match exactly one optimizer group. "
+      f"Received: {'; '.join(leftovers)}. "
       "Change DECAYED_PATTERN or EXCLUDED_PATTERN in albert_tf/optim/optimizer.py."
     )
   return decays
@@ -43,7 +46,9 @@ class StepNorms(NamedTuple):
   update_norm: tf.Tensor  # ‖η r u‖, what was subtracted.
 
 
-def build_optimizer(config: OptimizerConfig, named_variables: Mapping[str, tf.Variable]) -> "Optimizer":
+def build_optimizer(
+  config: OptimizerConfig, named_variables: Mapping[str, tf.Variable]
+) -> "Optimizer":
   """Makes the optimizer `config.name` for these variables; call it under the strategy's scope.
 
   Args:
@@ -54,15 +59,16 @@ def build_optimizer(config: OptimizerConfig, named_variables: Mapping[str, tf.Va
     >>> sorted(optimizer.slots())
     ['kernel/adam_m', 'kernel/adam_v']
   """
-  kind = TfaLambOptimizer if config.name == "tfa_lamb" else Optimizer
-  return kind(config, named_variables)
+  if config.name == "tfa_lamb":
+    return TfaLambOptimizer(config, named_variables)
+  return Optimizer(config, named_variables)
 
 
 class Optimizer(tf.Module):
   """Moments of every variable and the step, updated by `lamb_update`.
 
-  Build it under the scope of the strategy that made the variables. `apply` runs in replica context (inside
-  `strategy.run`), inside `tf.function` and `tf.while_loop`, or without a strategy.
+  Build it under the scope of the strategy that made the variables. `apply` runs in replica context
+  (inside `strategy.run`), inside `tf.function` and `tf.while_loop`, or without a strategy.
 
   Attributes:
     config: the settings.
@@ -74,96 +80,128 @@ class Optimizer(tf.Module):
     self.config = config
     self._variables = dict(named_variables)
     self._decays = assign_decay(named_variables)
-    self.step, self._m, self._v = self._create_state()
+    self._create_state()
 
-  def _create_state(self) -> tuple[tf.Variable, dict[str, tf.Variable], dict[str, tf.Variable]]:
-    """Step, first and second moments."""
-    step = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
-    return step, self._zeros("adam_m"), self._zeros("adam_v")
+  def _create_state(self) -> None:
+    """Makes the step and the two moments of every variable."""
+    self.step = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
+    self._m = self._zeros("adam_m")
+    self._v = self._zeros("adam_v")
 
   def _zeros(self, suffix: str) -> dict[str, tf.Variable]:
     return {
-      name: tf.Variable(tf.zeros(variable.shape), trainable=False, dtype=tf.float32, name=f"{name}/{suffix}")
+      name: tf.Variable(
+        tf.zeros(variable.shape), trainable=False, dtype=tf.float32, name=f"{name}/{suffix}"
+      )
       for name, variable in self._variables.items()
     }
 
   def slots(self) -> dict[str, tf.Variable]:
     """All per-variable state by checkpoint name: `<name>/adam_m`, `<name>/adam_v`."""
-    families = {"adam_m": self._m, "adam_v": self._v}
-    return {f"{name}/{suffix}": slot for suffix, family in families.items() for name, slot in family.items()}
+    first_moments = {f"{name}/adam_m": slot for name, slot in self._m.items()}
+    second_moments = {f"{name}/adam_v": slot for name, slot in self._v.items()}
+    return first_moments | second_moments
 
-  def apply(self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor | float) -> StepNorms:
+  def apply(
+    self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor | float
+  ) -> StepNorms:
     """Makes one update of all variables.
 
     Args:
-      gradients: name → dense gradient, already summed over replicas and micro-batches and clipped, so
-        that all replicas hold the same values.
+      gradients: name → dense gradient, already summed over replicas and micro-batches and clipped,
+        so that all replicas hold the same values.
       learning_rate: η of this update, a scalar.
     """
     step = self.step + 1
     learning_rate = tf.cast(learning_rate, tf.float32)
+    weights: dict[str, tf.Tensor] = {}
+    deltas: dict[str, tf.Tensor] = {}
+    # Assigned together at the end: replicas meet once for an update, not once for each variable.
     assignments: list[tuple[tf.Variable, tf.Tensor]] = [(self.step, step)]
-    before, deltas = {}, {}
     for name, variable in self._variables.items():
-      slots = variable, self._m[name], self._v[name]
-      p, m, v = map(tf.convert_to_tensor, slots)
+      weights[name] = tf.convert_to_tensor(variable)
+      decays = self._decays[name]
       result = lamb_update(
-        p,
+        weights[name],
         tf.cast(gradients[name], tf.float32),
-        m,
-        v,
+        tf.convert_to_tensor(self._m[name]),
+        tf.convert_to_tensor(self._v[name]),
         learning_rate=learning_rate,
         step=step,
         hyperparameters=self.config,
-        decay=self._decays[name],
-        adapt=self._decays[name] and self.config.name == "lamb",
+        decay=decays,
+        adapt=decays and self.config.name == "lamb",
       )
-      assignments += zip(slots, result, strict=False)
-      before[name], deltas[name] = p, result.delta
+      deltas[name] = result.delta
+      assignments.append((variable, result.p))
+      assignments.append((self._m[name], result.m))
+      assignments.append((self._v[name], result.v))
     assign_everywhere(assignments)
-    return StepNorms(weight_norm=global_norm(before), update_norm=global_norm(deltas))
+    return StepNorms(weight_norm=global_norm(weights), update_norm=global_norm(deltas))
 
 
 class TfaLambOptimizer(Optimizer):
   """LAMB of TensorFlow Addons, which always corrects the bias of the moments.
 
-  It has the slots, step and `apply` of `Optimizer`. It uses two Addons optimizers: one for variables with weight decay
-  and trust ratio, one for the others. Addons itself can exclude only by variable names, not by checkpoint names.
+  It has the slots, step and `apply` of `Optimizer`. It uses two Addons optimizers: one for variables
+  with weight decay and trust ratio, one for the others. Addons itself can exclude only by variable
+  names, not by checkpoint names.
   """
 
   def __init__(self, config: OptimizerConfig, named_variables: Mapping[str, tf.Variable]):
     lamb = compat.tensorflow_addons().optimizers.LAMB
-    settings = {name: getattr(config, name) for name in ("beta_1", "beta_2", "epsilon", "weight_decay")}
-    settings["learning_rate"] = lambda: self._learning_rate
     self._learning_rate: tf.Tensor | float = 0.0  # Set by `apply` while it is traced.
+    settings = {
+      "learning_rate": lambda: self._learning_rate,
+      "beta_1": config.beta_1,
+      "beta_2": config.beta_2,
+      "epsilon": config.epsilon,
+      "weight_decay": config.weight_decay,
+    }
     # Whether a variable decays → its optimizer; "" is found in every name.
-    self._addons = {True: lamb(**settings), False: lamb(**settings, exclude_from_weight_decay=[""])}
+    self._addons = {
+      True: lamb(**settings),
+      False: lamb(**settings, exclude_from_weight_decay=[""]),
+    }
     super().__init__(config, named_variables)
 
-  def _create_state(self) -> tuple[tf.Variable, dict[str, tf.Variable], dict[str, tf.Variable]]:
+  def _group(self, decays: bool) -> list[str]:
+    """The names of the variables that decay, or of the others."""
+    return [name for name in self._variables if self._decays[name] == decays]
+
+  def _create_state(self) -> None:
     # Created now: the first update may be traced inside a loop.
     for decays, addons in self._addons.items():
-      addons._create_all_weights([v for name, v in self._variables.items() if self._decays[name] == decays])
-    m, v = (
-      {name: self._addons[self._decays[name]].get_slot(p, slot) for name, p in self._variables.items()}
-      for slot in ("m", "v")
-    )
-    return self._addons[True].iterations, m, v
+      addons._create_all_weights([self._variables[name] for name in self._group(decays)])
+    self.step = self._addons[True].iterations
+    self._m = self._addons_slots("m")
+    self._v = self._addons_slots("v")
 
-  def apply(self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor | float) -> StepNorms:
+  def _addons_slots(self, slot: str) -> dict[str, tf.Variable]:
+    return {
+      name: self._addons[self._decays[name]].get_slot(variable, slot)
+      for name, variable in self._variables.items()
+    }
+
+  def apply(
+    self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor | float
+  ) -> StepNorms:
     """Makes one update of all variables; see `Optimizer.apply`."""
-    before = {name: tf.identity(variable) for name, variable in self._variables.items()}
+    weights = {name: tf.identity(variable) for name, variable in self._variables.items()}
     # A checkpoint holds one step; it is also that of the other optimizer.
     assign_everywhere([(self._addons[False].iterations, tf.identity(self.step))])
     self._learning_rate = tf.cast(learning_rate, tf.float32)
     for decays in (False, True):
-      names = [name for name in self._variables if self._decays[name] == decays]
-      pairs = [(tf.cast(gradients[name], tf.float32), self._variables[name]) for name in names]
+      pairs = [
+        (tf.cast(gradients[name], tf.float32), self._variables[name])
+        for name in self._group(decays)
+      ]
       if pairs:
+        # The gradients are summed over the replicas already.
         self._addons[decays].apply_gradients(pairs, experimental_aggregate_gradients=False)
     self._learning_rate = 0.0  # Keep no tensor of a finished trace.
-    delta = {name: before[name] - variable for name, variable in self._variables.items()}
-    return StepNorms(weight_norm=global_norm(before), update_norm=global_norm(delta))
+    deltas = {name: weights[name] - variable for name, variable in self._variables.items()}
+    return StepNorms(weight_norm=global_norm(weights), update_norm=global_norm(deltas))
 
 
 def assign_everywhere(assignments: Sequence[tuple[tf.Variable, tf.Tensor]]) -> None:
@@ -171,11 +209,13 @@ def assign_everywhere(assignments: Sequence[tuple[tf.Variable, tf.Tensor]]) -> N
 
   Each replica writes its own copy, without communication.
   """
-  variables, values = zip(*assignments, strict=True)
+  variables = [variable for variable, _ in assignments]
+  values = [value for _, value in assignments]
 
   def assign_all(strategy: tf.distribute.Strategy, *values: tf.Tensor) -> None:
     for variable, value in zip(variables, values, strict=True):
       strategy.extended.update(variable, lambda copy, new: copy.assign(new), args=(value,))
 
   # As Keras does: under XLA on GPUs the strategies have no merge_call and update in replica context.
-  tf.__internal__.distribute.interim.maybe_merge_call(assign_all, tf.distribute.get_strategy(), *values)
+  distribute = tf.__internal__.distribute
+  distribute.interim.maybe_merge_call(assign_all, tf.distribute.get_strategy(), *values)

@@ -68,8 +68,8 @@ def test_groups_of_the_original():
   excluded = {name for name in names if "LayerNorm" in name or "bias" in name}
   assert {name for name, decays in assign_decay(names).items() if not decays} == excluded
   assert len(excluded) == 19
-  with pytest.raises(UserError, match="lora/A; x/bias/kernel"):
-    assign_decay(["bert/pooler/dense/kernel", "lora/A", "x/bias/kernel"])
+  with pytest.raises(UserError, match="lora/A; x/gamma"):
+    assign_decay(["bert/pooler/dense/kernel", "lora/A", "x/gamma", "x/bias/kernel"])
 
 
 @needs_addons
