@@ -1,4 +1,7 @@
-"""Dot-product attention in two forms: plain, and with fewer passes over arrays `[Q, S]`, for accelerators."""
+"""Dot-product attention in two forms: plain, and with fewer passes over arrays `[Q, S]`.
+
+`AttentionSublayer` takes the second on accelerators.
+"""
 
 from collections.abc import Callable
 import math
@@ -15,7 +18,8 @@ Gradients = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 def attention_bias(input_mask: tf.Tensor) -> tf.Tensor:
   """Converts a mask `[B, S]` (1 = real token) to float32 `[B, 1, 1, S]` to add to the scores."""
-  return (1.0 - tf.cast(input_mask, tf.float32))[:, tf.newaxis, tf.newaxis, :] * MASKED_SCORE
+  is_padding = 1.0 - tf.cast(input_mask, tf.float32)
+  return is_padding[:, tf.newaxis, tf.newaxis, :] * MASKED_SCORE
 
 
 def plain_attention(
@@ -41,12 +45,15 @@ def plain_attention(
 
   Reference: arXiv 1706.03762, equation 1.
   """
+  # The queries are scaled, and not the scores, which are more.
   query = query * tf.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
-  query, key, value = (tf.transpose(x, [0, 2, 1, 3]) for x in (query, key, value))  # [B, N, S, D]
+  query = _swap_middle_axes(query)  # [B, N, Q, D]
+  key = _swap_middle_axes(key)  # [B, N, S, D]
+  value = _swap_middle_axes(value)
   scores = _float32(tf.matmul(query, key, transpose_b=True)) + bias  # [B, N, Q, S]
   probabilities = tf.cast(tf.nn.softmax(scores), value.dtype)
   output = tf.matmul(dropout(probabilities, dropout_rate, seed), value)
-  return tf.transpose(output, [0, 2, 1, 3])
+  return _swap_middle_axes(output)
 
 
 def lean_attention(
@@ -60,9 +67,9 @@ def lean_attention(
 ) -> tf.Tensor:
   r"""As `plain_attention`, with fewer passes over the scores; maximum, exponential and sums in float32.
 
-  $A = \exp(S - \max S)$, $l = \mathrm{rowsum}(A)$, $O = A V / l$. Except on GPUs, a column of ones is added to V, so
-  that one product gives $A V$ and $l$. Only A is kept for the gradient. The gradient divides rows of dO and not of A:
-  with $dO' = dO / l$ and $\Delta = \mathrm{rowsum}(dO' \circ O)$,
+  $A = \exp(S - \max S)$, $l = \mathrm{rowsum}(A)$, $O = A V / l$. Except on GPUs, a column of ones is
+  added to V, so that one product gives $A V$ and $l$. Only A is kept for the gradient. The gradient
+  divides rows of dO and not of A: with $dO' = dO / l$ and $\Delta = \mathrm{rowsum}(dO' \circ O)$,
 
   $dV = A^T dO'$, $dS = A \circ (dO' V^T - \Delta)$, $dQ = dS K / \sqrt D$, $dK = dS^T Q / \sqrt D$.
 
@@ -79,23 +86,28 @@ def lean_attention(
   ) -> tuple[tf.Tensor, Callable[[tf.Tensor], Gradients]]:
     dtype = value.dtype
     query = query * scale
-    # A product's float32 sums are rounded to its type here: kept, they would be 6% of a step on v3 (PAPER_MAP.md).
-    # The bias is added in that type too: what reads the scores again, thrice, then adds nothing more.
+    # A product's float32 sums are rounded to its type here: kept, they would be 6% of a step on v3
+    # (PAPER_MAP.md). The bias is added in that type too: what reads the scores again, thrice, then
+    # adds nothing more.
     scores = _float32(tf.einsum("bqnd,bsnd->bnqs", query, key) + tf.cast(bias, dtype))
-    exp = tf.cast(tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True)), dtype)  # [B, N, Q, S]
-    dropped = dropout(tf.ones_like(exp), dropout_rate, seed) if dropout_rate and seed is not None else None
-    product, row_sum = _product_and_row_sum(exp, value, dropped)
+    row_max = tf.reduce_max(scores, axis=-1, keepdims=True)
+    exp = tf.cast(tf.exp(scores - row_max), dtype)  # [B, N, Q, S]
+    # 0 or 1 / (1 - rate) for each probability; the gradient needs the same.
+    dropout_factors = None
+    if dropout_rate and seed is not None:
+      dropout_factors = dropout(tf.ones_like(exp), dropout_rate, seed)
+    product, row_sum = _product_and_row_sum(exp, value, dropout_factors)
     output = tf.cast(product / row_sum, dtype)
 
     def gradient(d_output: tf.Tensor) -> Gradients:
       divided = _float32(d_output) * (1.0 / row_sum)
       delta = tf.reduce_sum(divided * _float32(output), axis=-1, keepdims=True)
       d_output = tf.cast(divided, dtype)
-      d_exp = _float32(_times(tf.einsum("bqnd,bsnd->bnqs", d_output, value), dropped))
-      d_scores = tf.cast(_float32(exp) * (d_exp - _heads_first(delta)), dtype)
+      d_exp = _times(tf.einsum("bqnd,bsnd->bnqs", d_output, value), dropout_factors)
+      d_scores = tf.cast(_float32(exp) * (_float32(d_exp) - _swap_middle_axes(delta)), dtype)
       d_query = tf.einsum("bnqs,bsnd->bqnd", d_scores, key) * scale
       d_key = tf.einsum("bnqs,bqnd->bsnd", d_scores, query)
-      d_value = tf.einsum("bnqs,bqnd->bsnd", _times(exp, dropped), d_output)
+      d_value = tf.einsum("bnqs,bqnd->bsnd", _times(exp, dropout_factors), d_output)
       return d_query, d_key, d_value
 
     return output, gradient
@@ -104,16 +116,20 @@ def lean_attention(
 
 
 def _product_and_row_sum(
-  exp: tf.Tensor, value: tf.Tensor, dropped: tf.Tensor | None
+  exp: tf.Tensor, value: tf.Tensor, dropout_factors: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """A V, with A after dropout, and l: float32 `[B, Q, N, D]` and `[B, Q, N, 1]`."""
-  if dropped is not None or device_kind() == "gpu":  # A GPU would multiply in float32.
-    product = tf.einsum("bnqs,bsnd->bqnd", _times(exp, dropped), value)
-    return _float32(product), _heads_first(tf.reduce_sum(_float32(exp), axis=-1, keepdims=True))
-  columns = tf.concat([value, tf.ones_like(value[..., :1])], axis=-1)  # [B, S, N, D + 1]
+  # Apart: dropout changes A but not l, and a GPU would multiply the joined product in float32.
+  if dropout_factors is not None or device_kind() == "gpu":
+    product = tf.einsum("bnqs,bsnd->bqnd", _times(exp, dropout_factors), value)
+    row_sum = tf.reduce_sum(_float32(exp), axis=-1, keepdims=True)
+    return _float32(product), _swap_middle_axes(row_sum)
+
+  ones = tf.ones_like(value[..., :1])
+  columns = tf.concat([value, ones], axis=-1)  # [B, S, N, D + 1]
   # float32 for the result's type: a TPU still multiplies the 16-bit values as such, and adds in float32.
-  both = tf.einsum("bnqs,bsnd->bqnd", _float32(exp), _float32(columns))
-  return both[..., :-1], both[..., -1:]
+  joined = tf.einsum("bnqs,bsnd->bqnd", _float32(exp), _float32(columns))
+  return joined[..., :-1], joined[..., -1:]
 
 
 def _float32(x: tf.Tensor) -> tf.Tensor:
@@ -121,9 +137,11 @@ def _float32(x: tf.Tensor) -> tf.Tensor:
 
 
 def _times(x: tf.Tensor, factor: tf.Tensor | None) -> tf.Tensor:
-  return x if factor is None else x * factor
+  if factor is None:
+    return x
+  return x * factor
 
 
-def _heads_first(x: tf.Tensor) -> tf.Tensor:
-  """`[B, Q, N, 1]` ↔ `[B, N, Q, 1]`."""
+def _swap_middle_axes(x: tf.Tensor) -> tf.Tensor:
+  """`[B, S, N, D]` ↔ `[B, N, S, D]`."""
   return tf.transpose(x, [0, 2, 1, 3])

@@ -106,7 +106,7 @@ class Encoder(ConfigModel):
     lora_rank: int = 0,
     **kwargs: Any,
   ):
-    super().__init__(config, **{"name": "encoder", **kwargs})
+    super().__init__(config, **{"name": "encoder"} | kwargs)
     if layer_loop not in LAYER_LOOPS or (layer_loop == "while" and not config.has_one_block):
       raise UserError(
         f"layer_loop must be one of {', '.join(LAYER_LOOPS)}; a loop needs one block shared by all layers. "
@@ -125,7 +125,10 @@ class Encoder(ConfigModel):
     self.accelerated = accelerated
 
     policy = {"dtype": self.dtype_policy}
-    dense = {"initializer_range": config.initializer_range, "join_rows": not accelerated, **policy}
+    dense = policy | {
+      "initializer_range": config.initializer_range,
+      "join_rows": not accelerated,
+    }
     width = config.hidden_size
     self.embeddings = AlbertEmbeddings(config, name="embeddings", **policy)
     self.embedding_hidden_mapping_in = None
@@ -133,7 +136,7 @@ class Encoder(ConfigModel):
       self.embedding_hidden_mapping_in = Dense(
         config.embedding_size, width, name="embedding_hidden_mapping_in", **dense
       )
-    self._make_blocks({**policy, "accelerated": accelerated, "lora_rank": lora_rank})
+    self._make_blocks(policy | {"accelerated": accelerated, "lora_rank": lora_rank})
     self.pooler = Dense(width, width, activation="tanh", name="pooler", **dense)
     self.pooler.output_shape = (None, width)
     if lora_rank:
@@ -151,12 +154,16 @@ class Encoder(ConfigModel):
       for owner in attention_owners
     }
     self.ffn_sublayers = {
-      _sublayer_name(owner): FeedForwardSublayer(self.config, name=f"ffn_{owner[0]}_{owner[1]}", **options)
+      _sublayer_name(owner): FeedForwardSublayer(
+        self.config, name=f"ffn_{owner[0]}_{owner[1]}", **options
+      )
       for owner in ffn_owners
     }
     # In the order in which they are applied: `inner_group_num` blocks for each layer.
     self.blocks = [
-      Block(self.attention_sublayers[_sublayer_name(attention)], self.ffn_sublayers[_sublayer_name(ffn)])
+      Block(
+        self.attention_sublayers[_sublayer_name(attention)], self.ffn_sublayers[_sublayer_name(ffn)]
+      )
       for attention, ffn in self.config.owners
     ]
 
@@ -217,7 +224,9 @@ class Encoder(ConfigModel):
       return [self.run_looped(x, bias, seeds, count)]
     return self.run_unrolled(x, bias, seeds)
 
-  def run_unrolled(self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[tf.Tensor | None]) -> list[tf.Tensor]:
+  def run_unrolled(
+    self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[tf.Tensor | None]
+  ) -> list[tf.Tensor]:
     """The output of each block."""
     outputs = []
     for number, seed in enumerate(seeds):
@@ -271,7 +280,7 @@ class Encoder(ConfigModel):
     depth: int | tf.Tensor | None = None,
   ) -> dict[str, Any]:
     text = text_inputs(inputs)
-    unknown = set(inputs) - {*TEXT_INPUTS, *SYNONYMS, "read_positions"}
+    unknown = set(inputs).difference(TEXT_INPUTS, SYNONYMS, ["read_positions"])
     if unknown:
       raise UserError(f"The encoder does not take {', '.join(sorted(unknown))}. Drop or rename it.")
     input_ids = text["input_ids"]
@@ -299,35 +308,35 @@ class Encoder(ConfigModel):
       x = layers[-1]
       if self.layer_loop == "unrolled" and not self.remat and not tf.is_tensor(num_blocks):
         outputs["all_encoder_layers"] = tuple(layers)
-      return {**outputs, "sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
+      return outputs | {"sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
 
     # The heads read [CLS] and a few positions, so the last block computes only these: with 20 of
     # 512 positions this saves most of a block. It keeps little, and is not rematerialized.
     last = num_blocks - 1
     x = self.run_blocks(x, bias, seeds[:-1], last, training)[-1]
-    positions = tf.pad(
-      integers(inputs["read_positions"]), [[0, 0], [1, 0]]
-    )  # The pooler reads position 0, [CLS].
+    # The pooler reads position 0, [CLS]: positions [[3, 5]] become [[0, 3, 5]].
+    positions = tf.pad(integers(inputs["read_positions"]), [[0, 0], [1, 0]])
     last_seed = seeds[-1]
     if last_seed is not None and tf.is_tensor(num_blocks):
       last_seed = tf.stack(seeds)[last]
     x = self.block(-1)(x, bias, last_seed, positions)  # [B, 1 + Q, H]
-    return {**outputs, "sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
+    return outputs | {"sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
 
   def checkpoint_items(self) -> dict[str, Any]:
     items: dict[str, Any] = {"embeddings": self.embeddings}
     if self.embedding_hidden_mapping_in is not None:
       items["encoder/embedding_hidden_mapping_in"] = self.embedding_hidden_mapping_in
     for sublayers in (self.attention_sublayers, self.ffn_sublayers):
-      for group, sublayer in sublayers.items():
-        items |= {f"encoder/{group}/{name}": item for name, item in sublayer.checkpoint_items().items()}
-    return {**items, "pooler/dense": self.pooler}
+      for sublayer_name, sublayer in sublayers.items():
+        for name, weights in sublayer.checkpoint_items().items():
+          items[f"encoder/{sublayer_name}/{name}"] = weights
+    items["pooler/dense"] = self.pooler
+    return items
 
   def get_config(self) -> dict[str, Any]:
-    return {
-      **super().get_config(),
-      "remat": self.remat,
-      "layer_loop": self.layer_loop,
-      "accelerated": self._requested_accelerated,
-      "lora_rank": self.lora_rank,
-    }
+    config = super().get_config()
+    config["remat"] = self.remat
+    config["layer_loop"] = self.layer_loop
+    config["accelerated"] = self._requested_accelerated
+    config["lora_rank"] = self.lora_rank
+    return config

@@ -1,10 +1,10 @@
-"""Parts of all layers: dropout, LayerNorm, activations, linear map, base classes with a configuration.
+"""What all layers use: dropout and its seeds, LayerNorm, activations, the linear map, base classes.
 
+The model's layers (`sublayers.py`, `pretraining.py`) and the heads of `keras_api` are made of these.
 Layers' checkpoint names are in `checkpoint_items`; see `variables.named_variables`.
 """
 
 from collections.abc import Callable
-import functools
 import math
 from typing import Any
 
@@ -38,7 +38,10 @@ def split_seed(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
   """`count` independent seeds derived from one seed; for None, `count` times None."""
   if seed is None:
     return [None] * count
-  children = tf.random.stateless_uniform([count, 2], seed=seed, minval=None, maxval=None, dtype=tf.int32)
+  # Without bounds: the whole range of int32, each seed equally likely.
+  children = tf.random.stateless_uniform(
+    [count, 2], seed=seed, minval=None, maxval=None, dtype=tf.int32
+  )
   return tf.unstack(children, num=count)
 
 
@@ -57,21 +60,23 @@ def resolve_seed(seed: tf.Tensor | None, *, training: bool | None) -> tf.Tensor 
 def moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   r"""Mean and biased variance over the last axis, which stays with size 1; float32.
 
-  16-bit values take one pass, $\mathrm{E}[x^2] - \mu^2$, with a float32 error below their rounding. float32 values
-  take two passes.
+  16-bit values take one pass, $\mathrm{E}[x^2] - \mu^2$, with a float32 error below their rounding.
+  float32 values take two passes.
   """
-  one_pass = x.dtype.size < 4
+  if x.dtype.size >= tf.float32.size:
+    return tf.nn.moments(tf.cast(x, tf.float32), axes=[-1], keepdims=True)
   x = tf.cast(x, tf.float32)
-  if not one_pass:
-    return tf.nn.moments(x, axes=[-1], keepdims=True)
   mean = tf.reduce_mean(x, axis=-1, keepdims=True)
-  return mean, tf.maximum(tf.reduce_mean(x * x, axis=-1, keepdims=True) - mean * mean, 0.0)
+  mean_square = tf.reduce_mean(x * x, axis=-1, keepdims=True)
+  # Rounding may leave a difference below 0 where all values are equal.
+  return mean, tf.maximum(mean_square - mean * mean, 0.0)
 
 
 class LayerNorm(keras.layers.Layer):
   r"""$y = \gamma (x - \mu) / \sqrt{\sigma^2 + \epsilon} + \beta$ over the last axis.
 
-  The variance is biased. Computation and result are float32 under any precision policy; the caller casts the result.
+  The variance is biased. Computation and result are float32 under any precision policy; the caller
+  casts the result.
 
   Args:
     width: size of the last axis.
@@ -81,8 +86,8 @@ class LayerNorm(keras.layers.Layer):
   """
 
   def __init__(self, width: int, *, epsilon: float = 1e-12, **kwargs: Any):
-    kwargs["dtype"] = "float32"  # A float32 island: gamma and beta too.
-    super().__init__(**{**kwargs, "autocast": False})  # `moments` must see the type x comes in.
+    # A float32 island: gamma and beta too. No casts: `moments` must see the type x comes in.
+    super().__init__(**kwargs | {"dtype": "float32", "autocast": False})
     self.width = width
     self.epsilon = epsilon
 
@@ -94,6 +99,7 @@ class LayerNorm(keras.layers.Layer):
   def call(self, x: tf.Tensor) -> tf.Tensor:
     mean, variance = moments(x)
     x = tf.cast(x, tf.float32)
+    # One product and one sum for each value: the small factors are joined first.
     scale = self.gamma * tf.math.rsqrt(variance + self.epsilon)
     return x * scale + (self.beta - mean * scale)
 
@@ -105,8 +111,9 @@ class LayerNorm(keras.layers.Layer):
 def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
   r"""Gaussian error linear unit, tanh form, as ALBERT v1 and v2 were trained.
 
-  $0.5 x (1 + t)$ with $t = \tanh(c x + c a x^3)$, $c = \sqrt{2/\pi}$, $a = 0.044715$. The gradient, in float32, is
-  $\frac{1 + t}{2} (1 + (1 - t) (c x + 3 c a x^3))$; automatic differentiation would take a third more operations.
+  $0.5 x (1 + t)$ with $t = \tanh(c x + c a x^3)$, $c = \sqrt{2/\pi}$, $a = 0.044715$. The gradient,
+  in float32, is $\frac{1 + t}{2} (1 + (1 - t) (c x + 3 c a x^3))$; automatic differentiation would
+  take a third more operations.
 
   Reference: arXiv 1606.08415, section 2; Keras's default is the exact form.
   """
@@ -114,15 +121,19 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
   def gradient(d_y: tf.Tensor) -> tf.Tensor:
     u = tf.cast(x, tf.float32)
     square = u * u
-    plus = 1.0 + tf.tanh(u * (_GELU_C + _GELU_CA * square))  # 1 + t
-    slope = plus * (0.5 + (2.0 - plus) * (u * (0.5 * _GELU_C + 1.5 * _GELU_CA * square)))
+    one_plus_t = 1.0 + tf.tanh(u * (_GELU_C + _GELU_CA * square))
+    half_derivative = u * (0.5 * _GELU_C + 1.5 * _GELU_CA * square)  # (c x + 3 c a x³) / 2
+    slope = one_plus_t * (0.5 + (2.0 - one_plus_t) * half_derivative)
     return tf.cast(tf.cast(d_y, tf.float32) * slope, x.dtype)
 
   return tf.nn.gelu(x, approximate=True), gradient
 
 
 def gelu_exact(x: tf.Tensor) -> tf.Tensor:
-  r"""Gaussian error linear unit, exact form $0.5 x (1 + \mathrm{erf}(x / \sqrt 2))$, which some checkpoints need."""
+  r"""Gaussian error linear unit, exact: $0.5 x (1 + \mathrm{erf}(x / \sqrt 2))$.
+
+  Some checkpoints need it.
+  """
   return 0.5 * x * (1.0 + tf.math.erf(x / math.sqrt(2.0)))
 
 
@@ -135,6 +146,11 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 }
 
 
+def normal_initializer(stddev: float) -> Any:
+  """A new initializer: normal, cut at two deviations. Keras warns where two weights share one."""
+  return keras.initializers.TruncatedNormal(stddev=stddev)
+
+
 class Dense(keras.layers.Layer):
   r"""Linear map and activation: $y = f(x W + b)$.
 
@@ -143,15 +159,17 @@ class Dense(keras.layers.Layer):
     activation: one of `ACTIVATIONS`.
     use_bias: whether there is a bias `b`; the answerability logit of SQuAD 2 has none.
     initializer_range: standard deviation of the normal, cut at two deviations.
-    join_rows: join the axes `[B, S]` to one for the product. On a CPU, product, bias and activation are then one
-      kernel; on a TPU it would need copies.
-    lora_rank: r; above 0, the kernel is $W + A B$, and only `A` `[in, r]` and `B` `[r, units]` are trained (arXiv
-      2106.09685, section 4.1, with $\alpha = r$). `B` starts at 0.
+    join_rows: join the axes `[B, S]` to one for the product. On a CPU, product, bias and activation
+      are then one kernel; on a TPU it would need copies.
+    lora_rank: r; above 0, the kernel is $W + A B$, and only `A` `[in, r]` and `B` `[r, units]` are
+      trained (arXiv 2106.09685, section 4.1, with $\alpha = r$). `B` starts at 0.
 
   Reference: `dense_layer_2d` and `dense_layer_3d` of the original code.
   """
 
-  output_shape: tuple[int | None, ...] = ()  # For `summary`; Keras has a property, of functional models.
+  output_shape: tuple[
+    int | None, ...
+  ] = ()  # For `summary`; Keras has a property, of functional models.
 
   def __init__(
     self,
@@ -177,13 +195,24 @@ class Dense(keras.layers.Layer):
     self.bias = None
 
   def build(self, input_shape: Any = None) -> None:
-    rank, own = self.lora_rank, {"trainable": not self.lora_rank}
-    normal = functools.partial(keras.initializers.TruncatedNormal, stddev=self.initializer_range)
-    self.kernel = self.add_weight(name="kernel", shape=(self.inputs, self.units), initializer=normal(), **own)
+    rank = self.lora_rank
+    self.kernel = self.add_weight(
+      name="kernel",
+      shape=(self.inputs, self.units),
+      initializer=normal_initializer(self.initializer_range),
+      trainable=not rank,
+    )
     if self.use_bias:
-      self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros", **own)
+      self.bias = self.add_weight(
+        name="bias", shape=(self.units,), initializer="zeros", trainable=not rank
+      )
     if rank:
-      self.lora_a = self.add_weight(name="lora_a", shape=(self.inputs, rank), initializer=normal())
+      # A B is 0 at first: fine-tuning starts from the checkpoint's own values.
+      self.lora_a = self.add_weight(
+        name="lora_a",
+        shape=(self.inputs, rank),
+        initializer=normal_initializer(self.initializer_range),
+      )
       self.lora_b = self.add_weight(name="lora_b", shape=(rank, self.units), initializer="zeros")
     self.built = True
 
@@ -192,13 +221,17 @@ class Dense(keras.layers.Layer):
     kernel = tf.cast(self.kernel, self.compute_dtype)
     if not self.lora_rank:
       return kernel
-    return kernel + tf.matmul(*(tf.cast(part, self.compute_dtype) for part in (self.lora_a, self.lora_b)))
+    a = tf.cast(self.lora_a, self.compute_dtype)
+    b = tf.cast(self.lora_b, self.compute_dtype)
+    return kernel + tf.matmul(a, b)
 
   def call(self, x: tf.Tensor) -> tf.Tensor:
-    x, kernel = tf.cast(x, self.compute_dtype), self._kernel()
+    x = tf.cast(x, self.compute_dtype)
+    kernel = self._kernel()
     if x.shape.rank == 3 and not self.join_rows:
       return self._activation(self._plus_bias(tf.einsum("bsi,io->bso", x, kernel)))
-    y = self._activation(self._plus_bias(tf.matmul(tf.reshape(x, [-1, kernel.shape[0]]), kernel)))
+    rows = tf.reshape(x, [-1, kernel.shape[0]])
+    y = self._activation(self._plus_bias(tf.matmul(rows, kernel)))
     if x.shape.rank == 2:
       return y
     return tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], axis=0))
@@ -208,32 +241,43 @@ class Dense(keras.layers.Layer):
     heads = [num_heads, self.units // num_heads]
     if self.join_rows:
       return tf.reshape(self(x), tf.concat([tf.shape(x)[:-1], heads], axis=0))
-    x, kernel = tf.cast(x, self.compute_dtype), self._kernel()
-    y = tf.einsum("bsh,hnd->bsnd", x, tf.reshape(kernel, [-1, *heads]))
+    x = tf.cast(x, self.compute_dtype)
+    # The kernel is split, and not the result: that would need a copy on a TPU.
+    kernel = tf.reshape(self._kernel(), [-1] + heads)  # [H, N, D]
+    y = tf.einsum("bsh,hnd->bsnd", x, kernel)
     return y + tf.reshape(tf.cast(self.bias, self.compute_dtype), heads)
 
   def from_heads(self, x: tf.Tensor) -> tf.Tensor:
     """As `call`, for an input with a split last axis: `[B, S, N, D]` → `[B, S, units]`."""
     if self.join_rows:
       return self(tf.reshape(x, tf.concat([tf.shape(x)[:-2], [self.kernel.shape[0]]], axis=0)))
-    x, kernel = tf.cast(x, self.compute_dtype), self._kernel()
-    return self._plus_bias(tf.einsum("bsnd,ndh->bsh", x, tf.reshape(kernel, [*x.shape[2:], self.units])))
+    x = tf.cast(x, self.compute_dtype)
+    heads = x.shape.as_list()[2:]
+    kernel = tf.reshape(self._kernel(), heads + [self.units])  # [N, D, units]
+    return self._plus_bias(tf.einsum("bsnd,ndh->bsh", x, kernel))
 
   def _plus_bias(self, y: tf.Tensor) -> tf.Tensor:
-    return y if self.bias is None else tf.nn.bias_add(y, tf.cast(self.bias, self.compute_dtype))
+    if self.bias is None:
+      return y
+    return tf.nn.bias_add(y, tf.cast(self.bias, self.compute_dtype))
 
   def checkpoint_items(self) -> dict[str, Any]:
-    items = {"kernel": self.kernel} | ({"bias": self.bias} if self.bias is not None else {})
-    return items | ({"lora_a": self.lora_a, "lora_b": self.lora_b} if self.lora_rank else {})
+    items = {"kernel": self.kernel}
+    if self.bias is not None:
+      items["bias"] = self.bias
+    if self.lora_rank:
+      items["lora_a"] = self.lora_a
+      items["lora_b"] = self.lora_b
+    return items
 
 
 class _Composite:
-  """Builds its parts, whose sizes depend on the configuration and not on the input."""
+  """Builds its layers, whose sizes depend on the configuration and not on the input."""
 
   def build(self: Any, input_shape: Any = None) -> None:
-    for part in self._flatten_layers(include_self=False, recursive=False):
-      if not part.built:
-        part.build(None)
+    for layer in self._flatten_layers(include_self=False, recursive=False):
+      if not layer.built:
+        layer.build(None)
     self.built = True
 
 
@@ -247,7 +291,14 @@ class ConfigLayer(_Composite, keras.layers.Layer):
 
   output_shape: tuple[int | None, ...] = ()  # For `summary`, as in `Dense`.
 
-  def __init__(self, config: AlbertConfig, *, accelerated: bool = False, lora_rank: int = 0, **kwargs: Any):
+  def __init__(
+    self,
+    config: AlbertConfig,
+    *,
+    accelerated: bool = False,
+    lora_rank: int = 0,
+    **kwargs: Any,
+  ):
     super().__init__(**kwargs)
     self.config = config
     self.output_shape = (None, None, config.hidden_size)
@@ -255,7 +306,7 @@ class ConfigLayer(_Composite, keras.layers.Layer):
     self.lora_rank = lora_rank
 
   def _dense(self, inputs: int, units: int, name: str, **kwargs: Any) -> Dense:
-    """A part of this layer, with its precision and the configuration's initialisation."""
+    """A linear map of this layer, with its precision and the configuration's initialisation."""
     return Dense(
       inputs,
       units,
@@ -276,7 +327,7 @@ class ConfigModel(_Composite, ModelBase):
 
   Args:
     config: the model's configuration.
-    preprocessor: a layer that converts strings to ids; see `models.text_model.TextModel`.
+    preprocessor: a layer that converts strings to ids; see `keras_api.text_model.TextModel`.
   """
 
   built: bool  # Keras sets it.
@@ -289,7 +340,9 @@ class ConfigModel(_Composite, ModelBase):
   def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
     """`keras.Model.save`, without Keras' older HDF5 format, which cannot be loaded again."""
     if str(filepath).endswith((".h5", ".hdf5")):
-      raise UserError(f"A model is saved as a .keras file. Received: {filepath}. Give it the ending .keras.")
+      raise UserError(
+        f"A model is saved as a .keras file. Received: {filepath}. Give it the ending .keras."
+      )
     super().save(filepath, *args, **kwargs)
 
   def quantize(self, *args: Any, **kwargs: Any) -> None:
@@ -301,14 +354,13 @@ class ConfigModel(_Composite, ModelBase):
     )
 
   def get_config(self) -> dict[str, Any]:
-    return {
-      **super().get_config(),
-      "name": self.name,
-      "dtype": self.dtype_policy.name,  # Keras 2 leaves it out.
-      "config": self.config.to_dict(),
-    }
+    config = super().get_config()
+    config["name"] = self.name
+    config["dtype"] = self.dtype_policy.name  # Keras 2 leaves it out.
+    config["config"] = self.config.to_dict()
+    return config
 
   @classmethod
   def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
     del custom_objects
-    return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
+    return cls(**config | {"config": AlbertConfig.from_dict(config["config"])})

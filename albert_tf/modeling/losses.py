@@ -57,9 +57,10 @@ def cross_entropy_sums(
   # Rows as they come from the product: TPUs would copy `[B, P, V]`.
   logits = tf.reshape(tf.cast(logits, tf.float32), [-1, logits.shape[-1]])
   losses, correct = _cross_entropy(logits, tf.reshape(labels, [-1]))
-  weights = (
-    tf.ones_like(losses) if weights is None else tf.reshape(tf.cast(weights, tf.float32), [-1])
-  )
+  if weights is None:
+    weights = tf.ones_like(losses)
+  else:
+    weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
   return LossSums(
     loss=tf.reduce_sum(weights * losses),
     correct=tf.reduce_sum(weights * correct),
@@ -71,24 +72,28 @@ def cross_entropy_sums(
 def _cross_entropy(
   logits: tf.Tensor, labels: tf.Tensor
 ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, None]]]:
-  """Losses and answers (1 = no logit is above the label's) of float32 `[R, V]` and int32 `[R]`: both `[R]`.
+  """Losses and answers (1 = no logit is above the label's) of float32 `[R, V]` and int32 `[R]`.
 
-  Three passes over the logits, one of them the gradient's: the largest is found once, for softmax and answer.
-  A label outside the vocabulary has the loss NaN.
+  Both are `[R]`. Three passes over the logits, one of them the gradient's: the largest is found once,
+  for softmax and answer. A label outside the vocabulary has the loss NaN.
   """
   size = logits.shape[-1]
   is_label = tf.equal(tf.range(size, dtype=labels.dtype), labels[:, tf.newaxis])  # [R, V]
   label_logit = tf.reduce_sum(tf.where(is_label, logits, 0.0), axis=-1, keepdims=True)
-  label_logit = tf.where(((labels >= 0) & (labels < size))[:, tf.newaxis], label_logit, math.nan)
+  in_vocabulary = (labels >= 0) & (labels < size)
+  label_logit = tf.where(in_vocabulary[:, tf.newaxis], label_logit, math.nan)
+  # The largest is taken out before the exponential, which would overflow.
   largest = tf.reduce_max(logits, axis=-1, keepdims=True)
   log_sum = largest + tf.math.log(tf.reduce_sum(tf.exp(logits - largest), axis=-1, keepdims=True))
 
   def gradient(d_losses: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, None]:
     d_losses = d_losses[:, tf.newaxis]
+    # softmax - one-hot: the label's probability is lowered by 1.
     d_logits = tf.exp(logits - log_sum) * d_losses
     return tf.where(is_label, d_logits - d_losses, d_logits), None
 
-  losses, correct = log_sum - label_logit, tf.cast(tf.equal(label_logit, largest), tf.float32)
+  losses = log_sum - label_logit
+  correct = tf.cast(tf.equal(label_logit, largest), tf.float32)
   return (losses[:, 0], correct[:, 0]), gradient
 
 

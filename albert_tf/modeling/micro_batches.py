@@ -16,14 +16,18 @@ def count_equal_parts(values: tf.Tensor, *, at_least: int) -> int | tf.Tensor:
   Args:
     values: `[B, …]`, any tensor of the batch.
   """
-  rows = values.shape[0]
-  if rows is not None:
-    most = max(1, rows)
-    return next(count for count in range(min(at_least, most), most + 1) if rows % count == 0)
-  rows = tf.shape(values)[0]
-  most = tf.maximum(1, rows)
-  counts = tf.range(tf.minimum(at_least, most), most + 1)
-  return counts[tf.argmax(rows % counts == 0)]
+  num_rows = values.shape[0]
+  if num_rows is not None:
+    count = min(at_least, max(1, num_rows))
+    while num_rows % count:
+      count += 1
+    return count
+
+  # The same in the graph: the first of all possible numbers that divides the rows.
+  num_rows = tf.shape(values)[0]
+  max_count = tf.maximum(1, num_rows)
+  counts = tf.range(tf.minimum(at_least, max_count), max_count + 1)
+  return counts[tf.argmax(num_rows % counts == 0)]
 
 
 def sum_over_micro_batches(
@@ -32,33 +36,42 @@ def sum_over_micro_batches(
   count: int | tf.Tensor,
   zeros: Sequence[tf.Tensor],
 ) -> list[tf.Tensor]:
-  """Sums of `compute(part, i)` over `count` equal parts of a batch, computed one after the other.
+  """Sums of `compute(micro_batch, i)` over `count` equal parts of a batch, one after the other.
 
   Args:
-    compute: returns the gradients of a part, and other tensors to sum.
+    compute: returns the gradients of a micro-batch, and other tensors to sum.
     batch: nested tensors `[B, …]`; `count` divides B.
     zeros: zeros with the shapes and types of `compute`'s result.
   """
 
   def split(value: tf.Tensor) -> tf.Tensor:
     # An axis of its own: XLA cannot cut rows between two bounds that are both computed.
-    rows, *rest = [tf.shape(value)[i] if size is None else size for i, size in enumerate(value.shape)]
-    return tf.reshape(value, [count, rows // count, *rest])
+    # 2 micro-batches of a batch [6, S] are [2, 3, S].
+    sizes = value.shape.as_list()
+    for axis, size in enumerate(sizes):
+      if size is None:
+        sizes[axis] = tf.shape(value)[axis]
+    return tf.reshape(value, [count, sizes[0] // count] + sizes[1:])
 
-  parts = tf.nest.map_structure(split, batch)
+  micro_batches = tf.nest.map_structure(split, batch)
 
-  def add(i: tf.Tensor, *sums: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    more = compute(tf.nest.map_structure(lambda value: value[i], parts), i)
-    return i + 1, *[old + new for old, new in zip(sums, more, strict=True)]
+  def add(i: tf.Tensor, sums: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    micro_batch = tf.nest.map_structure(lambda value: value[i], micro_batches)
+    terms = compute(micro_batch, i)
+    return i + 1, [total + term for total, term in zip(sums, terms, strict=True)]
 
-  _, *sums = tf.while_loop(lambda i, *_: i < count, add, (0, *zeros), maximum_iterations=count)
-  return list(sums)
+  # A loop, so that the activations of a micro-batch are freed before the next.
+  _, sums = tf.while_loop(lambda i, _: i < count, add, (0, list(zeros)), maximum_iterations=count)
+  return sums
 
 
 def draw_depth(depths: Sequence[int], step_seed: tf.Tensor) -> tf.Tensor | None:
-  """Draws one of `depths`, int32, by the seed int32 `[2]` of an update, equal on all replicas; None without depths."""
+  """Draws one of `depths`, int32, by the seed int32 `[2]` of an update; None without depths.
+
+  The seed is equal on all replicas, and so is the depth.
+  """
   if not depths:
     return None
   seed = tf.random.experimental.stateless_fold_in(step_seed, -1)  # No micro-batch has this number.
-  drawn = tf.random.stateless_uniform([], seed, minval=0, maxval=len(depths), dtype=tf.int32)
-  return tf.gather([*depths], drawn)
+  index = tf.random.stateless_uniform([], seed, minval=0, maxval=len(depths), dtype=tf.int32)
+  return tf.gather(list(depths), index)

@@ -1,4 +1,7 @@
-"""ALBERT with its pretraining heads: masked LM and sentence order."""
+"""ALBERT with its pretraining heads: masked LM and sentence order.
+
+Pretraining trains this model; fine-tuning reads its checkpoints.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,18 +11,20 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.encoder import Encoder
-from albert_tf.modeling.layers import ConfigLayer, ConfigModel
+from albert_tf.modeling.layers import ConfigLayer, ConfigModel, normal_initializer
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.modeling.variables import named_variables
 
-_OF_THE_SENTENCE_LOSS = ("bert/pooler/", "cls/seq_relationship/")  # Nothing else reads the pooled output.
+# Nothing but the sentence loss reads the pooled output.
+_OF_THE_SENTENCE_LOSS = ("bert/pooler/", "cls/seq_relationship/")
 
 
 def _product_in_float32(rows: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
-  """The product `rows` `table`^T of `[R, E]` and `[V, E]`, with a float32 result; gradients have the inputs' type.
+  """The product `rows` `table`^T of `[R, E]` and `[V, E]`, with a float32 result.
 
-  A TPU multiplies 16-bit values and adds in float32. With a 16-bit result it would round the sums before the softmax.
-  Gradients do not need this, because their terms are already rounded to 16 bits.
+  Gradients have the inputs' type. A TPU multiplies 16-bit values and adds in float32. With a 16-bit
+  result it would round the sums before the softmax. Gradients do not need this, because their terms
+  are already rounded to 16 bits.
   """
   if rows.dtype.size >= tf.float32.size:
     return tf.matmul(rows, table, transpose_b=True)
@@ -30,7 +35,8 @@ def _product_in_float32(rows: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
       d_logits = tf.cast(d_logits, rows.dtype)
       return tf.matmul(d_logits, table), tf.matmul(d_logits, rows, transpose_a=True)
 
-    return tf.matmul(tf.cast(rows, tf.float32), tf.cast(table, tf.float32), transpose_b=True), gradient
+    logits = tf.matmul(tf.cast(rows, tf.float32), tf.cast(table, tf.float32), transpose_b=True)
+    return logits, gradient
 
   return product(rows, table)
 
@@ -63,15 +69,18 @@ class MaskedLmHead(ConfigLayer):
     )
     super().build()
 
-  def call(self, sequence_output: tf.Tensor, positions: tf.Tensor | None, word_embeddings: Any) -> tf.Tensor:
-    h = sequence_output  # [B, P, H]
+  def call(
+    self, sequence_output: tf.Tensor, positions: tf.Tensor | None, word_embeddings: Any
+  ) -> tf.Tensor:
+    h = sequence_output
     if positions is not None:
       h = tf.gather(h, positions, batch_dims=1)
-    shape = tf.shape(h)[:2]
+    shape = tf.shape(h)[:2]  # [B, P, H]
     h = tf.cast(self.layer_norm(self.transform(h)), self.compute_dtype)  # [B, P, E]
     rows = tf.reshape(h, [-1, self.config.embedding_size])
     table = tf.cast(tf.convert_to_tensor(word_embeddings), self.compute_dtype)
-    logits = tf.nn.bias_add(_product_in_float32(rows, table), tf.cast(self.output_bias, tf.float32))
+    logits = _product_in_float32(rows, table)
+    logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
     return tf.reshape(logits, tf.concat([shape, [self.config.vocab_size]], axis=0))
 
   def checkpoint_items(self) -> dict[str, Any]:
@@ -94,9 +103,10 @@ class RowsHead(ConfigLayer):
     self.output_shape = (None, rows)
 
   def build(self, input_shape: Any = None) -> None:
-    initializer = keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
     self.output_weights = self.add_weight(
-      name="output_weights", shape=(self.rows, self.config.hidden_size), initializer=initializer
+      name="output_weights",
+      shape=(self.rows, self.config.hidden_size),
+      initializer=normal_initializer(self.config.initializer_range),
     )
     self.output_bias = self.add_weight(name="output_bias", shape=(self.rows,), initializer="zeros")
     self.built = True
@@ -118,8 +128,8 @@ class AlbertForPreTraining(ConfigModel):
   Args:
     config: the model's configuration.
     encoder_options: see `Encoder`.
-    read_positions_only: compute the last block only at [CLS] and the masked positions, which heads read. Logits
-      and gradients are the same, with about (1 - P/S) / L less computation.
+    read_positions_only: compute the last block only at [CLS] and the masked positions, which heads
+      read. Logits and gradients are the same, with about (1 - P/S) / L less computation.
 
   Call args:
     inputs: those of `Encoder`, and `masked_lm_positions` int32 `[B, P]`.
@@ -147,7 +157,9 @@ class AlbertForPreTraining(ConfigModel):
     self.read_positions_only = read_positions_only
     policy = {"dtype": self.dtype_policy}
     self.encoder = Encoder(config, **self.encoder_options, **policy)
-    self.masked_lm = MaskedLmHead(config, name="masked_lm", accelerated=self.encoder.accelerated, **policy)
+    self.masked_lm = MaskedLmHead(
+      config, name="masked_lm", accelerated=self.encoder.accelerated, **policy
+    )
     self.sentence_order = RowsHead(config, rows=2, name="sentence_order", **policy)
     self.build()
 
@@ -161,6 +173,7 @@ class AlbertForPreTraining(ConfigModel):
     encoder_inputs = text_inputs(inputs)
     positions = integers(inputs["masked_lm_positions"])
     if self.read_positions_only:
+      # The encoder then gives only these rows: the head need not gather them.
       encoder_inputs["read_positions"] = positions
       positions = None
     outputs = self.encoder(encoder_inputs, training=training, seed=seed, depth=depth)
@@ -168,7 +181,7 @@ class AlbertForPreTraining(ConfigModel):
       outputs["sequence_output"], positions, self.encoder.embeddings.word_embeddings
     )
     sop_logits = self.sentence_order(outputs["pooled_output"])
-    return {**outputs, "mlm_logits": mlm_logits, "sop_logits": sop_logits}
+    return outputs | {"mlm_logits": mlm_logits, "sop_logits": sop_logits}
 
   def checkpoint_items(self) -> dict[str, Any]:
     return {
@@ -178,17 +191,19 @@ class AlbertForPreTraining(ConfigModel):
     }
 
   def get_config(self) -> dict[str, Any]:
-    return {
-      **super().get_config(),
-      "encoder_options": self.encoder_options,
-      "read_positions_only": self.read_positions_only,
-    }
+    config = super().get_config()
+    config["encoder_options"] = self.encoder_options
+    config["read_positions_only"] = self.read_positions_only
+    return config
 
 
-def trained_variables(model: AlbertForPreTraining, *, sentence_loss: bool) -> dict[str, tf.Variable]:
-  """The trained variables, as `named_variables`: without a sentence loss, pooler and sentence head are left out.
+def trained_variables(
+  model: AlbertForPreTraining, *, sentence_loss: bool
+) -> dict[str, tf.Variable]:
+  """The trained variables, as `named_variables`.
 
-  These keep their values, and checkpoints contain them for fine-tuning and conversion.
+  Without a sentence loss, pooler and sentence head are left out. These keep their values, and
+  checkpoints contain them for fine-tuning and conversion.
   """
   return {
     name: variable

@@ -1,18 +1,20 @@
-"""Parts of an encoder: embeddings of width E, multi-head self-attention, position-wise feed-forward."""
+"""What an encoder applies: embeddings of width E, self-attention, position-wise feed-forward.
+
+Attention and feed-forward end with a LayerNorm each; an encoder's `Block` is one of both.
+"""
 
 from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling.dot_product_attention import lean_attention, plain_attention
-from albert_tf.modeling.layers import ConfigLayer, dropout, split_seed
+from albert_tf.modeling.layers import ConfigLayer, dropout, normal_initializer, split_seed
 
 
 class AlbertEmbeddings(ConfigLayer):
-  r"""Embeddings $\mathrm{dropout}(\mathrm{LN}(W[\text{ids}] + T[\text{segments}] + P[0..S-1]))$, `[B, S, E]`.
+  r"""$\mathrm{dropout}(\mathrm{LN}(W[\text{ids}] + T[\text{segments}] + P[0..S-1]))$, `[B, S, E]`.
 
   Raises:
     UserError: the sequence is longer than the position table.
@@ -27,33 +29,42 @@ class AlbertEmbeddings(ConfigLayer):
 
   def build(self, input_shape: Any = None) -> None:
     config = self.config
-
-    def table(name: str, rows: int) -> Any:
-      initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
-      return self.add_weight(name=name, shape=(rows, config.embedding_size), initializer=initializer)
-
-    self.word_embeddings = table("word_embeddings", config.vocab_size)
-    self.token_type_embeddings = table("token_type_embeddings", config.type_vocab_size)
-    self.position_embeddings = table("position_embeddings", config.max_position_embeddings)
+    self.word_embeddings = self._table("word_embeddings", config.vocab_size)
+    self.token_type_embeddings = self._table("token_type_embeddings", config.type_vocab_size)
+    self.position_embeddings = self._table("position_embeddings", config.max_position_embeddings)
     super().build()
 
-  def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
-    length, limit = input_ids.shape[1], self.config.max_position_embeddings
+  def _table(self, name: str, rows: int) -> Any:
+    return self.add_weight(
+      name=name,
+      shape=(rows, self.config.embedding_size),
+      initializer=normal_initializer(self.config.initializer_range),
+    )
+
+  def call(
+    self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None = None
+  ) -> tf.Tensor:
+    length = input_ids.shape[1]
+    limit = self.config.max_position_embeddings
     if length is not None and length > limit:
       raise UserError(
-        f"A sequence must not be longer than max_position_embeddings={limit}. Received: {length} tokens. "
+        f"A sequence must not be longer than max_position_embeddings={limit}. "
+        f"Received: {length} tokens. "
         "Cut the input, or train with a larger max_position_embeddings."
       )
-    words, segments, positions = (
-      tf.cast(tf.convert_to_tensor(table), self.compute_dtype)
-      for table in (self.word_embeddings, self.token_type_embeddings, self.position_embeddings)
-    )
+    words = self._cast(self.word_embeddings)  # [V, E]
+    segments = self._cast(self.token_type_embeddings)  # [2, E]
+    positions = self._cast(self.position_embeddings)
     x = tf.gather(words, input_ids)
-    # Two rows: a product is always cheap.
-    x += tf.tensordot(tf.one_hot(segment_ids, segments.shape[0], dtype=segments.dtype), segments, 1)
+    # Two rows: a product is always cheap, and its gradient has no scatter.
+    segment_one_hot = tf.one_hot(segment_ids, segments.shape[0], dtype=segments.dtype)
+    x += tf.tensordot(segment_one_hot, segments, 1)
     x += positions[tf.newaxis, : tf.shape(input_ids)[1]]
     x = tf.cast(self.layer_norm(x), self.compute_dtype)
     return dropout(x, self.config.hidden_dropout_prob, seed)
+
+  def _cast(self, table: Any) -> tf.Tensor:
+    return tf.cast(tf.convert_to_tensor(table), self.compute_dtype)
 
   def checkpoint_items(self) -> dict[str, Any]:
     return {
@@ -65,7 +76,9 @@ class AlbertEmbeddings(ConfigLayer):
 
 
 class AttentionSublayer(ConfigLayer):
-  r"""Multi-head self-attention: $\mathrm{LN}_1(x + \mathrm{dropout}(\mathrm{concat}_n(\mathrm{head}_n) W_o + b_o))$.
+  r"""Multi-head self-attention.
+
+  $\mathrm{LN}_1(x + \mathrm{dropout}(\mathrm{concat}_n(\mathrm{head}_n) W_o + b_o))$
 
   It contains its LayerNorm (post-norm), which is shared together with the attention.
 
@@ -84,9 +97,10 @@ class AttentionSublayer(ConfigLayer):
   def __init__(self, config: AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs)
     width = config.hidden_size
-    self.query, self.key, self.value, self.output_dense = (
-      self._dense(width, width, name) for name in ("query", "key", "value", "output_dense")
-    )
+    self.query = self._dense(width, width, "query")
+    self.key = self._dense(width, width, "key")
+    self.value = self._dense(width, width, "value")
+    self.output_dense = self._dense(width, width, "output_dense")
     self.layer_norm = self._layer_norm(width)
 
   def call(
@@ -96,10 +110,13 @@ class AttentionSublayer(ConfigLayer):
     seed: tf.Tensor | None = None,
     queries: tf.Tensor | None = None,
   ) -> tf.Tensor:
-    queries = x if queries is None else queries
+    if queries is None:
+      queries = x
     heads = self.config.num_attention_heads
     attention_seed, output_seed = split_seed(seed, 2)
-    attention = lean_attention if self.accelerated else plain_attention
+    attention = plain_attention
+    if self.accelerated:
+      attention = lean_attention
     context = attention(
       self.query.to_heads(queries, heads),
       self.key.to_heads(x, heads),
@@ -108,7 +125,8 @@ class AttentionSublayer(ConfigLayer):
       dropout_rate=self.config.attention_probs_dropout_prob,
       seed=attention_seed,
     )
-    output = dropout(self.output_dense.from_heads(context), self.config.hidden_dropout_prob, output_seed)
+    output = self.output_dense.from_heads(context)  # [B, Q, N, D] -> [B, Q, H]
+    output = dropout(output, self.config.hidden_dropout_prob, output_seed)
     return tf.cast(self.layer_norm(output + tf.cast(queries, output.dtype)), self.compute_dtype)
 
   def checkpoint_items(self) -> dict[str, Any]:
@@ -131,9 +149,12 @@ class FeedForwardSublayer(ConfigLayer):
 
   def __init__(self, config: AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs)
-    width, inner = config.hidden_size, config.intermediate_size
-    self.intermediate = self._dense(width, inner, "intermediate", activation=config.hidden_act)
-    self.output_dense = self._dense(inner, width, "output_dense")
+    width = config.hidden_size
+    inner_width = config.intermediate_size
+    self.intermediate = self._dense(
+      width, inner_width, "intermediate", activation=config.hidden_act
+    )
+    self.output_dense = self._dense(inner_width, width, "output_dense")
     self.layer_norm = self._layer_norm(width)
 
   def call(self, x: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:

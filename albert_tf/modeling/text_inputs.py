@@ -11,30 +11,38 @@ SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
 
 def integers(x: tf.Tensor) -> tf.Tensor:
-  """Converts to int32. Under a strategy Keras 3 builds a model with means over replicas, which are floats."""
+  """Converts to int32."""
+  # Under a strategy Keras 3 builds a model with means over replicas, which are floats.
   return tf.cast(x, tf.int32)
 
 
 def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-  """The given ones of `input_ids`, `input_mask` and `segment_ids`, as int32.
+  """Those of `input_ids`, `input_mask` and `segment_ids` that are in `inputs`, as int32.
 
   Args:
-    inputs: inputs of a model. Hugging Face's `attention_mask` and `token_type_ids` are accepted as `input_mask` and
-      `segment_ids`. Other keys are left to the model.
+    inputs: inputs of a model. Hugging Face's `attention_mask` and `token_type_ids` are accepted as
+      `input_mask` and `segment_ids`. Other keys are left to the model.
 
   Raises:
     UserError: `inputs` is no mapping, lacks ids, or has one input under both names.
   """
   if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
-    received = ", ".join(map(str, inputs)) if isinstance(inputs, Mapping) else repr(inputs)[:80]
+    received = repr(inputs)[:80]
+    if isinstance(inputs, Mapping):
+      received = ", ".join(map(str, inputs))
     raise UserError(
-      f"A model takes a mapping with input_ids, input_mask and segment_ids, int32 [B, S]. Received: {received}. "
-      'Write {"input_ids": ids}, with the mask of padded rows; an AlbertPreprocessor makes all three of texts.'
+      "A model takes a mapping with input_ids, input_mask and segment_ids, int32 [B, S]. "
+      f'Received: {received}. Write {{"input_ids": ids}}, with the mask of padded rows; '
+      "an AlbertPreprocessor makes all three of texts."
     )
-  found = {}
-  for name, ours in (*zip(TEXT_INPUTS, TEXT_INPUTS, strict=True), *SYNONYMS.items()):
-    if name in inputs:
-      if ours in found:
-        raise UserError(f"An input is given once. Received: {ours} and {name}, which are the same. Drop one.")
-      found[ours] = integers(inputs[name])
-  return found
+
+  tensors = {name: integers(inputs[name]) for name in TEXT_INPUTS if name in inputs}
+  for synonym, name in SYNONYMS.items():
+    if synonym not in inputs:
+      continue
+    if name in tensors:
+      raise UserError(
+        f"An input is given once. Received: {name} and {synonym}, which are the same. Drop one."
+      )
+    tensors[name] = integers(inputs[synonym])
+  return tensors

@@ -9,8 +9,6 @@ import tensorflow as tf
 
 from albert_tf.compat import raw_variable
 
-_LORA = ("/lora_a", "/lora_b")
-
 
 def named_variables(model: Any) -> dict[str, tf.Variable]:
   """Maps the original release's names to the `tf.Variable`s of a model.
@@ -32,17 +30,22 @@ def named_variables(model: Any) -> dict[str, tf.Variable]:
   def walk(prefix: str, item: Any) -> None:
     if not hasattr(item, "checkpoint_items"):
       if prefix in names:
-        raise ValueError(f"Two variables must not share a checkpoint name. Received twice: {prefix}.")
+        raise ValueError(
+          f"Two variables must not share a checkpoint name. Received twice: {prefix}."
+        )
       names[prefix] = raw_variable(item)
       return
     for name, child in item.checkpoint_items().items():
-      walk(f"{prefix}/{name}" if prefix else name, child)
+      walk(f"{prefix}/{name}".removeprefix("/"), child)  # A model may have no prefix.
 
   walk(getattr(model, "checkpoint_prefix", ""), model)
-  missing = {id(raw_variable(v)) for v in model.trainable_variables} - {id(v) for v in names.values()}
-  if missing:
+  # By identity: variables are neither hashed nor compared by value.
+  trainable = {id(raw_variable(variable)) for variable in model.trainable_variables}
+  unnamed = trainable - {id(variable) for variable in names.values()}
+  if unnamed:
     raise ValueError(
-      f"checkpoint_items() must name every trainable weight. Unnamed: {len(missing)} of {model.name}."
+      "checkpoint_items() must name every trainable weight. "
+      f"Unnamed: {len(unnamed)} of {model.name}."
     )
   return names
 
@@ -62,14 +65,19 @@ def initialize_variables(
     initializer_range: standard deviation, 0.02 in the paper's configurations.
   """
   for name, variable in variables.items():
-    shape, leaf = variable.shape, name.rsplit("/", 1)[-1]
+    shape = variable.shape
+    leaf = name.rsplit("/", 1)[-1]
     if leaf == "gamma":
       value = tf.ones(shape)
     elif leaf == "beta" or leaf.endswith("bias"):
       value = tf.zeros(shape)
     else:
-      key = tf.constant([seed % 2**31, zlib.crc32(name.encode()) % 2**31], tf.int32)
-      value = tf.random.stateless_truncated_normal(shape, seed=key, stddev=initializer_range, alg="philox")
+      # Not `hash`, which differs from process to process. "philox" is the same on all devices.
+      name_hash = zlib.crc32(name.encode())
+      key = tf.constant([seed % 2**31, name_hash % 2**31], tf.int32)
+      value = tf.random.stateless_truncated_normal(
+        shape, seed=key, stddev=initializer_range, alg="philox"
+      )
     variable.assign(tf.cast(value, variable.dtype))
 
 
@@ -81,10 +89,13 @@ def merged_values(variables: Mapping[str, tf.Variable]) -> dict[str, np.ndarray]
 
   Reference: arXiv 2106.09685, section 4.1, "No Additional Inference Latency".
   """
-  values = {name: variable.numpy() for name, variable in variables.items() if not name.endswith(_LORA)}
-  for name in variables:
-    if name.endswith(_LORA[0]):
-      layer = name.removesuffix(_LORA[0])
-      a, b = (variables[layer + part].numpy() for part in _LORA)
-      values[f"{layer}/kernel"] = values[f"{layer}/kernel"] + a @ b
+  values = {}
+  for name, variable in variables.items():
+    if not name.endswith(("/lora_a", "/lora_b")):
+      values[name] = variable.numpy()
+  for name, variable in variables.items():
+    if name.endswith("/lora_a"):
+      layer = name.removesuffix("/lora_a")
+      b = variables[f"{layer}/lora_b"].numpy()
+      values[f"{layer}/kernel"] = values[f"{layer}/kernel"] + variable.numpy() @ b
   return values
