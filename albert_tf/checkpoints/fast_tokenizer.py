@@ -1,6 +1,7 @@
 """Writes `tokenizer.json`, with which Hugging Face's fast tokenizers give this project's ids.
 
-Without the file, Hugging Face's code makes a tokenizer from the SentencePiece model, which gives other ids.
+Conversion writes it. Without the file, Hugging Face's code makes a tokenizer from the SentencePiece
+model, which gives other ids.
 """
 
 import base64
@@ -19,9 +20,9 @@ from albert_tf.tokenization.unicode_tables import combining_class, space_class
 def tokenizer_json(model: bytes, config: TokenizerConfig) -> str | None:
   """The text of the file; None for a model that is not of type unigram (ALBERT's models are).
 
-  The ids differ from this project's in three cases that the format cannot express: tokens like "▁1990," are never
-  used; of two segmentations with equal scores the other may be chosen; a capital sigma before an apostrophe at the
-  end of a word gets another form.
+  The ids differ from this project's in three cases that the format cannot express: tokens like
+  "▁1990," are never used; of two segmentations with equal scores the other may be chosen; a capital
+  sigma before an apostrophe at the end of a word gets another form.
 
   Args:
     model: a serialized SentencePiece model.
@@ -31,17 +32,11 @@ def tokenizer_json(model: bytes, config: TokenizerConfig) -> str | None:
   if proto.trainer_spec.model_type != model_proto.TrainerSpec.UNIGRAM:
     return None
   ids = {piece.piece: index for index, piece in enumerate(proto.pieces)}
-  unknown = proto.pieces[proto.trainer_spec.unk_id].piece
-  flags = {"single_word": False, "rstrip": False, "normalized": False, "special": True}
-  special = [
-    {"id": ids[piece], "content": piece, "lstrip": piece == "[MASK]", **flags}
-    for piece in sorted({unknown, "<pad>", "[CLS]", "[SEP]", "[MASK]"} & ids.keys(), key=ids.__getitem__)
-  ]
   values = {
     "version": "1.0",
     "truncation": None,
     "padding": None,
-    "added_tokens": special,
+    "added_tokens": _special_tokens(proto),
     "normalizer": {"type": "Sequence", "normalizers": _normalizers(proto, config)},
     "pre_tokenizer": _METASPACE,
     "post_processor": _template(ids),
@@ -56,22 +51,28 @@ def tokenizer_json(model: bytes, config: TokenizerConfig) -> str | None:
   return json.dumps(values, ensure_ascii=False) + "\n"
 
 
-# Only the beginning of a text gets a "▁", and not the comma of "[MASK], and": each part between special tokens is
-# normalised by itself.
+# Only the beginning of a text gets a "▁", and not the comma of "[MASK], and": the text between two
+# special tokens is normalised by itself.
 _METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
 
 
-def tokenizer_config_json(config: TokenizerConfig, *, tokenizer_class: str, max_length: int = 512) -> str:
-  """The text of `tokenizer_config.json`, from which `find_tokenizer` reads this project's settings."""
-  pieces = {"cls": "[CLS]", "sep": "[SEP]", "pad": "<pad>", "mask": "[MASK]", "unk": "<unk>"}
-  values = {
-    "tokenizer_class": tokenizer_class,
-    "model_max_length": max_length,  # Pipelines cut texts to this length.
-    "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-    **{f"{name}_token": piece for name, piece in pieces.items()},
-    **dataclasses.asdict(config),
-  }
-  return json.dumps(values, indent=2) + "\n"
+def _special_tokens(proto: model_proto.ModelProto) -> list[dict[str, Any]]:
+  """The tokens that Hugging Face finds before the text is normalised, by id."""
+  unknown = proto.pieces[proto.trainer_spec.unk_id].piece
+  names = {unknown, "<pad>", "[CLS]", "[SEP]", "[MASK]"}
+  return [
+    {
+      "id": index,
+      "content": piece.piece,
+      "lstrip": piece.piece == "[MASK]",  # The mask stands for a word with the space before it.
+      "single_word": False,
+      "rstrip": False,
+      "normalized": False,
+      "special": True,
+    }
+    for index, piece in enumerate(proto.pieces)
+    if piece.piece in names
+  ]
 
 
 def _scores(proto: model_proto.ModelProto) -> list[tuple[str, float]]:
@@ -80,10 +81,12 @@ def _scores(proto: model_proto.ModelProto) -> list[tuple[str, float]]:
   best = max(piece.score for piece in proto.pieces if piece.type == kinds.NORMAL)
   rows = []
   for piece in proto.pieces:
+    is_text = piece.type in (kinds.NORMAL, kinds.USER_DEFINED)
     score = piece.score
     if piece.type == kinds.USER_DEFINED:  # SentencePiece's rule: always preferred.
       score = len(piece.piece.encode()) * best - 0.1
-    if ends_in_digit_comma(piece.piece) or piece.type not in (kinds.NORMAL, kinds.USER_DEFINED):
+    # Without "▁1990," the best segmentation is "▁1990" and ",", as the digit-comma rule makes it.
+    if ends_in_digit_comma(piece.piece) or not is_text:
       score = NEVER
     rows.append((piece.piece, score))
   return rows
@@ -95,22 +98,26 @@ def _normalizers(proto: model_proto.ModelProto, config: TokenizerConfig) -> list
   def replace(pattern: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
-  # The space before a word stays: after a special token it tells "[MASK] s" from "[MASK]s". At the beginning of a text
-  # it becomes the "▁" that each text has.
+  # The space before a word stays: after a special token it tells "[MASK] s" from "[MASK]s". At the
+  # beginning of a text it becomes the "▁" that each text has.
   strip_end = {"type": "Strip", "strip_left": False, "strip_right": True}
   steps = [replace(f"[{space_class()}]+", " "), strip_end]
   if config.normalize_quotes:
     steps.append(replace("``|''", '"'))
   if not config.keep_accents:
-    steps += [{"type": "NFKD"}, replace(f"[{combining_class()}]", "")]
+    steps.append({"type": "NFKD"})
+    steps.append(replace(f"[{combining_class()}]", ""))
   if config.do_lower_case:
-    final_sigma = replace(r"(?<=\p{L})\x{3a3}(?!\p{L})", "\N{GREEK SMALL LETTER FINAL SIGMA}")
-    steps += [final_sigma, {"type": "Lowercase"}]
+    # The library's lower case of Σ does not depend on its neighbours; Python's does.
+    steps.append(replace(r"(?<=\p{L})\x{3a3}(?!\p{L})", "\N{GREEK SMALL LETTER FINAL SIGMA}"))
+    steps.append({"type": "Lowercase"})
   charsmap = proto.normalizer_spec.precompiled_charsmap
   if charsmap:
-    steps.append({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()})
+    encoded = base64.b64encode(charsmap).decode()
+    steps.append({"type": "Precompiled", "precompiled_charsmap": encoded})
   if proto.normalizer_spec.remove_extra_whitespaces:
-    steps += [replace(" {2,}", " "), strip_end]
+    steps.append(replace(" {2,}", " "))
+    steps.append(strip_end)
   return steps
 
 
@@ -125,11 +132,29 @@ def _template(ids: dict[str, int]) -> dict[str, Any]:
     item("Sequence", "A", 0),
     item("SpecialToken", "[SEP]", 0),
   ]
+  second = [item("Sequence", "B", 1), item("SpecialToken", "[SEP]", 1)]
   return {
     "type": "TemplateProcessing",
     "single": first,
-    "pair": [*first, item("Sequence", "B", 1), item("SpecialToken", "[SEP]", 1)],
+    "pair": first + second,
     "special_tokens": {
       piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]} for piece in ("[CLS]", "[SEP]")
     },
   }
+
+
+def tokenizer_config_json(
+  config: TokenizerConfig, *, tokenizer_class: str, max_length: int = 512
+) -> str:
+  """The text of `tokenizer_config.json`, from which `find_tokenizer` reads this project's settings."""
+  values = {
+    "tokenizer_class": tokenizer_class,
+    "model_max_length": max_length,  # Pipelines cut texts to this length.
+    "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "pad_token": "<pad>",
+    "mask_token": "[MASK]",
+    "unk_token": "<unk>",
+  }
+  return json.dumps(values | dataclasses.asdict(config), indent=2) + "\n"

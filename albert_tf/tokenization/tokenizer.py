@@ -3,7 +3,7 @@
 `load_processor` checks and loads a SentencePiece model; training a vocabulary uses it, too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 import functools
 
 from google.protobuf.message import DecodeError
@@ -26,6 +26,7 @@ class AlbertTokenizer(Tokenizer):
   Control pieces in text ("[CLS]", "<pad>") are ordinary text.
 
   Attributes:
+    normalize: gives the normalised text.
     digit_comma_ids: id of each token that the digit-comma rule replaces → the new ids.
 
   Raises:
@@ -58,7 +59,7 @@ class AlbertTokenizer(Tokenizer):
     self.pad_id = 0
     self.unk_id = processor.unk_id()
     self.cls_id, self.sep_id, self.mask_id = special.values()
-    self.normalize = functools.partial(normalize_text, **config.normalization)
+    self.normalize: Callable[[str], str] = functools.partial(normalize_text, **config.normalization)
     self.digit_comma_ids = self._digit_comma_table()
 
   def _digit_comma_table(self) -> dict[int, list[int]]:
