@@ -1,4 +1,7 @@
-"""The ALBERT encoder: embeddings, the projection from E to H, layers that share parameters, the pooler."""
+"""The ALBERT encoder: embeddings, the projection from E to H, shared layers, the pooler.
+
+`AlbertForPreTraining` and all models of `keras_api` are made around it.
+"""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -124,6 +127,7 @@ class Encoder(ConfigModel):
       accelerated = device_kind() != "cpu" and has_16_bit_products
     self.accelerated = accelerated
 
+    # The layers, in the order of the equation. A map from E to H exists only where they differ.
     policy = {"dtype": self.dtype_policy}
     dense = policy | {
       "initializer_range": config.initializer_range,
@@ -145,6 +149,7 @@ class Encoder(ConfigModel):
 
   def _make_blocks(self, options: Mapping[str, Any]) -> None:
     """Makes each sublayer once, and the list of blocks that use them."""
+    # Each owner once, in order: one attention for twelve layers has one owner, (0, 0).
     attention_owners = dict.fromkeys(attention for attention, _ in self.config.owners)
     ffn_owners = dict.fromkeys(ffn for _, ffn in self.config.owners)
     self.attention_sublayers = {
@@ -169,6 +174,7 @@ class Encoder(ConfigModel):
 
   def _freeze_all_but_lora(self) -> None:
     """`Dense` freezes the kernels that have low-rank additions; here are the other weights."""
+    # LayerNorm and pooler too: A and B alone are trained.
     frozen: list[Any] = [self.embeddings, self.pooler]
     if self.embedding_hidden_mapping_in is not None:
       frozen.append(self.embedding_hidden_mapping_in)
@@ -279,6 +285,7 @@ class Encoder(ConfigModel):
     seed: tf.Tensor | None = None,
     depth: int | tf.Tensor | None = None,
   ) -> dict[str, Any]:
+    # The inputs, with their defaults: one segment, and nothing padded.
     text = text_inputs(inputs)
     unknown = set(inputs).difference(TEXT_INPUTS, SYNONYMS, ["read_positions"])
     if unknown:
@@ -296,6 +303,7 @@ class Encoder(ConfigModel):
       num_seeds = len(self.blocks)
     seeds = split_seed(layers_seed, num_seeds)
 
+    # From ids to the input of the first block.
     embedding_output = self.embeddings(input_ids, segment_ids, seed=embedding_seed)  # [B, S, E]
     x = embedding_output
     if self.embedding_hidden_mapping_in is not None:

@@ -54,6 +54,7 @@ def resolve_seed(seed: tf.Tensor | None, *, training: bool | None) -> tf.Tensor 
     return None
   if seed is not None:
     return seed
+  # Not stateless: a constant seed would drop the same entries in every update.
   return tf.random.uniform([2], minval=0, maxval=tf.int32.max, dtype=tf.int32)
 
 
@@ -119,6 +120,7 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
   """
 
   def gradient(d_y: tf.Tensor) -> tf.Tensor:
+    # Horner's form in u², so that each power is computed once.
     u = tf.cast(x, tf.float32)
     square = u * u
     one_plus_t = 1.0 + tf.tanh(u * (_GELU_C + _GELU_CA * square))
@@ -137,6 +139,7 @@ def gelu_exact(x: tf.Tensor) -> tf.Tensor:
   return 0.5 * x * (1.0 + tf.math.erf(x / math.sqrt(2.0)))
 
 
+# By the names of `hidden_act` in a configuration.
 ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
   "gelu": gelu,
   "gelu_exact": gelu_exact,
@@ -147,7 +150,8 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 
 def normal_initializer(stddev: float) -> Any:
-  """A new initializer: normal, cut at two deviations. Keras warns where two weights share one."""
+  """A new initializer: normal, cut at two deviations."""
+  # One for each weight: in Keras 3 weights that share an initializer start with equal values.
   return keras.initializers.TruncatedNormal(stddev=stddev)
 
 
@@ -238,7 +242,7 @@ class Dense(keras.layers.Layer):
 
   def to_heads(self, x: tf.Tensor, num_heads: int) -> tf.Tensor:
     """As `call`, but splits the last axis of the result: `[B, S, H]` → `[B, S, N, D]`."""
-    heads = [num_heads, self.units // num_heads]
+    heads = [num_heads, self.units // num_heads]  # 12 heads of 768 units are [12, 64].
     if self.join_rows:
       return tf.reshape(self(x), tf.concat([tf.shape(x)[:-1], heads], axis=0))
     x = tf.cast(x, self.compute_dtype)

@@ -78,6 +78,7 @@ def _cross_entropy(
   for softmax and answer. A label outside the vocabulary has the loss NaN.
   """
   size = logits.shape[-1]
+  # By comparison: a gather of one logit a row, and its gradient's scatter, are slow on TPUs.
   is_label = tf.equal(tf.range(size, dtype=labels.dtype), labels[:, tf.newaxis])  # [R, V]
   label_logit = tf.reduce_sum(tf.where(is_label, logits, 0.0), axis=-1, keepdims=True)
   in_vocabulary = (labels >= 0) & (labels < size)
@@ -109,7 +110,7 @@ def mean_metrics(sums: PretrainingSums, sentence_task: str = "sentence_order") -
     sums_by_task[sentence_task] = sums.sentence
   means = {"loss": 0.0}
   for task, task_sums in sums_by_task.items():
-    weight = max(float(task_sums.weight), 1.0)
+    weight = max(float(task_sums.weight), 1.0)  # Nothing to predict: 0 / 1, not 0 / 0.
     means[f"{task}_loss"] = float(task_sums.loss) / weight
     means[f"{task}_accuracy"] = float(task_sums.correct) / weight
     means["loss"] += means[f"{task}_loss"]

@@ -78,6 +78,7 @@ class MaskedLmHead(ConfigLayer):
     shape = tf.shape(h)[:2]  # [B, P, H]
     h = tf.cast(self.layer_norm(self.transform(h)), self.compute_dtype)  # [B, P, E]
     rows = tf.reshape(h, [-1, self.config.embedding_size])
+    # The embeddings' own table, `[V, E]`: the weights are tied.
     table = tf.cast(tf.convert_to_tensor(word_embeddings), self.compute_dtype)
     logits = _product_in_float32(rows, table)
     logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
@@ -112,6 +113,7 @@ class RowsHead(ConfigLayer):
     self.built = True
 
   def call(self, x: tf.Tensor) -> tf.Tensor:
+    # float32 costs little here: there are few products.
     rows = tf.reshape(tf.cast(x, tf.float32), [-1, self.config.hidden_size])
     logits = tf.matmul(rows, tf.cast(self.output_weights, tf.float32), transpose_b=True)
     logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))

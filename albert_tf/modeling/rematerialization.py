@@ -114,6 +114,7 @@ def _backward_loop(
     sums = [total + tf.cast(term, total.dtype) for total, term in zip(sums, terms, strict=True)]
     return done + 1, dx, sums
 
+  # A gradient for each variable, summed as the loop goes back through the steps.
   zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
   start = (tf.constant(0), dy, zeros)
   _, dx, sums = tf.while_loop(

@@ -7,6 +7,7 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 
 TEXT_INPUTS = ("input_ids", "input_mask", "segment_ids")
+# Hugging Face's name → ours.
 SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
 
@@ -36,6 +37,7 @@ def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
       "an AlbertPreprocessor makes all three of texts."
     )
 
+  # Ours first, so that a synonym of the same input is noticed.
   tensors = {name: integers(inputs[name]) for name in TEXT_INPUTS if name in inputs}
   for synonym, name in SYNONYMS.items():
     if synonym not in inputs:

@@ -89,6 +89,7 @@ def merged_values(variables: Mapping[str, tf.Variable]) -> dict[str, np.ndarray]
 
   Reference: arXiv 2106.09685, section 4.1, "No Additional Inference Latency".
   """
+  # First all other values, then the sums: a layer's kernel may come after its low-rank parts.
   values = {}
   for name, variable in variables.items():
     if not name.endswith(("/lora_a", "/lora_b")):
