@@ -10,7 +10,9 @@ import re
 from setuptools import find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
-VERSION = re.findall(r'^__version__ = "(.+)"$', (ROOT / "albert_tf/__init__.py").read_text(), re.MULTILINE)[0]
+VERSION = re.findall(
+  r'^__version__ = "(.+)"$', (ROOT / "albert_tf/__init__.py").read_text(), re.MULTILINE
+)[0]
 README = ROOT / "README.md"
 
 INSTALL_REQUIRES = [
@@ -47,7 +49,9 @@ EXTRAS = {
   "beam": ["apache-beam"],  # Spreads tfrecords_tools over Dataflow, Flink or Spark.
   "data": ["mwparserfromhell", "mwxml"],  # Wikipedia dumps as input of tfrecords_tools.
   "dataflow": ["apache-beam[gcp]", "mwparserfromhell", "mwxml"],
-  "serving": ["tensorflow-serving-api"],  # Warm-up requests in a SavedModel, and clients that speak gRPC.
+  "serving": [
+    "tensorflow-serving-api"
+  ],  # Warm-up requests in a SavedModel, and clients that speak gRPC.
   # Finds a TPU by its name through Google Cloud's API. libtpu comes with tensorflow-tpu, which pins its version.
   "tpu": ["google-api-python-client", "google-auth", "oauth2client==4.1.3"],
   # Compiles for TPUs on a machine that has none. Never in the environment that runs on a TPU:
@@ -108,7 +112,9 @@ setup(
   ],
   package_dir={"albert_tf.recipes": "recipes"},
   entry_points={
-    "console_scripts": [f"albert-{name.replace('_', '-')} = tpu_scripts.console:main" for name in COMMANDS]
+    "console_scripts": [
+      f"albert-{name.replace('_', '-')} = tpu_scripts.console:main" for name in COMMANDS
+    ]
   },
   package_data={
     "albert_tf": ["py.typed", "**/*.html", "**/*.md"],

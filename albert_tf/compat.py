@@ -52,7 +52,9 @@ def message_fields(message: Any) -> dict[str, Any]:
     if "including_default_value_fields" in options
     else "always_print_fields_with_no_presence"
   )
-  return json_format.MessageToDict(message, preserving_proto_field_name=True, **{with_defaults: True})
+  return json_format.MessageToDict(
+    message, preserving_proto_field_name=True, **{with_defaults: True}
+  )
 
 
 def tensorflow_addons() -> Any:
@@ -128,7 +130,9 @@ class ModelBase(keras.Model):
         iterator, data_batch = None, tf.nest.map_structure(lambda value: local(value)[0], batch)
       super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
 
-    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
+    def compute_metrics(
+      self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> dict[str, Any]:
       return self.shown_metrics(super().compute_metrics(x, y, y_pred, sample_weight=sample_weight))
 
   def check_single_batches(self) -> None:

@@ -34,7 +34,9 @@ _REMOTE = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)([^/]*)(.*)$", re.DOTALL)
 _COLLAPSED = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+:/")
 _UNFINISHED = re.compile(r"\.tmp-[0-9a-f]{8}$")
 _DEEPEST_JSON = 64  # Levels; Python's own recursion ends near 1,000.
-_TRANSFERS = 4  # Of one file until its size is right; TensorFlow's client repeats single requests by itself.
+_TRANSFERS = (
+  4  # Of one file until its size is right; TensorFlow's client repeats single requests by itself.
+)
 # What to do, by HTTP status.
 _REFUSALS = {
   "401": "the credentials are missing or have expired (HTTP 401). Run `gcloud auth application-default login` or fix "
@@ -142,7 +144,9 @@ def text_of(path: Path) -> str:
   """A path as a string; raises `UserError` for a bucket as `pathlib.Path`, which makes gs:/b of gs://b."""
   text = os.fspath(path)
   if not isinstance(path, str) and _COLLAPSED.match(text):
-    raise UserError(f"The path of a bucket is a string. Received: {path!r}. Give it without pathlib.")
+    raise UserError(
+      f"The path of a bucket is a string. Received: {path!r}. Give it without pathlib."
+    )
   return text
 
 
@@ -212,7 +216,11 @@ def parse_json(text: bytes | str, source: str, **types: Any) -> dict[str, Any]:
     level = [values]
     for _ in range(_DEEPEST_JSON):
       containers = (each for each in level if isinstance(each, (dict, list)))
-      level = [child for each in containers for child in (each.values() if isinstance(each, dict) else each)]
+      level = [
+        child
+        for each in containers
+        for child in (each.values() if isinstance(each, dict) else each)
+      ]
     if level:
       raise ValueError(f"more than {_DEEPEST_JSON} levels")
   except (ValueError, RecursionError) as error:
@@ -228,7 +236,9 @@ def check_fields(values: Mapping[str, Any], source: str, **types: Any) -> None:
   for name, kind in types.items():
     if not isinstance(values.get(name), kind):
       words = getattr(kind, "__name__", kind)
-      raise UserError(f"{source} must hold {name}, of type {words}. Received: {values.get(name)!r:.60}.")
+      raise UserError(
+        f"{source} must hold {name}, of type {words}. Received: {values.get(name)!r:.60}."
+      )
 
 
 def exists(path: str) -> bool:
@@ -342,7 +352,9 @@ def copy(source: str, target: str) -> None:
         if arrived == expected:
           break
       else:
-        reason = f"{arrived} of {expected} bytes arrived, {_TRANSFERS} times. Look after the connection"
+        reason = (
+          f"{arrived} of {expected} bytes arrived, {_TRANSFERS} times. Look after the connection"
+        )
         raise StoreError(errno.EIO, reason, target)
     rename(temporary, target)
   except BaseException:
@@ -379,9 +391,7 @@ def _scratch() -> Iterator[str]:
     except OSError as error:
       if error.errno != errno.ENOSPC:
         raise
-      reason = (
-        "no space is left for this machine's temporary files. Free some, or set TMPDIR to a larger disk"
-      )
+      reason = "no space is left for this machine's temporary files. Free some, or set TMPDIR to a larger disk"
       raise StoreError(errno.ENOSPC, reason, tempfile.gettempdir()) from error
 
 
@@ -415,7 +425,9 @@ def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[
   for pattern in patterns or [""]:
     matched = glob(pattern)
     found = [path for path in matched if is_remote(path) or os.path.isfile(path)]
-    broken = next((path for path in matched if os.path.islink(path) and not os.path.exists(path)), "")
+    broken = next(
+      (path for path in matched if os.path.islink(path) and not os.path.exists(path)), ""
+    )
     if broken:
       raise UserError(
         f"A link must point to a file. Received: {broken}, which leads to none. Correct or remove it."

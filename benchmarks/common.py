@@ -75,7 +75,9 @@ def define_corpus_flags() -> Callable[..., Corpus]:
   """The flags for text and vocabulary; called with a folder and a size in megabytes, the result reads or makes both."""
   inputs = flags.DEFINE_list("input", None, "Text; default: this machine's documentation.")
   input_format = flags.DEFINE_string("input_format", "lines", "Format of --input.")
-  model = flags.DEFINE_string("spm_model_file", None, "Vocabulary; default: one of 8,000 tokens is trained.")
+  model = flags.DEFINE_string(
+    "spm_model_file", None, "Vocabulary; default: one of 8,000 tokens is trained."
+  )
 
   def corpus(directory: str, *, megabytes: float) -> Corpus:
     if inputs.value:
@@ -94,7 +96,9 @@ def _read_documents(paths: Sequence[str], input_format: str, megabytes: float) -
   documents: list[list[str]] = []
   size = 0
   for path in paths:
-    for document in iter_documents(path, CorpusOptions(input_format=input_format), stats=CorpusStats()):
+    for document in iter_documents(
+      path, CorpusOptions(input_format=input_format), stats=CorpusStats()
+    ):
       documents.append(document)
       size += sum(len(sentence.encode()) + 1 for sentence in document)
       if size >= megabytes * 1e6:
@@ -111,7 +115,10 @@ def installed_documentation(directory: str, *, megabytes: float) -> list[list[st
   """Documents of the installed packages."""
   folder = os.path.join(directory, "docs")
   data_tool(
-    "extract_installed_docs", f"--output_dir={folder}", f"--max_megabytes={megabytes}", "--num_files=1"
+    "extract_installed_docs",
+    f"--output_dir={folder}",
+    f"--max_megabytes={megabytes}",
+    "--num_files=1",
   )
   return _read_documents(files.expand_globs([f"{folder}/*.txt"]), "lines", megabytes)
 

@@ -34,19 +34,31 @@ _LAYERS, _TRAIN_DEPTHS, _DEPTHS = 4, (1, 2, 4), (1, 2, 3, 4, 6)
 _BASE_DEPTHS = (4, 8, 12)
 _ARMS = {"fixed": "", "train_depths": ",".join(map(str, _TRAIN_DEPTHS))}
 _DEMO = ("--flagfile=recipes/demo.flags", "--num_train_steps=4000")
-_RECIPE = (_DEMO[0], f"--num_hidden_layers={_LAYERS}", "--learning_rate=0.002", "--num_warmup_steps=100")
+_RECIPE = (
+  _DEMO[0],
+  f"--num_hidden_layers={_LAYERS}",
+  "--learning_rate=0.002",
+  "--num_warmup_steps=100",
+)
 _TEXT = b"Returns a list of all the [MASK] in the directory."
 _REQUESTS = 50
 
 
 def _records(folder: str) -> str:
   """Makes the demo's records, unless they are there."""
-  text, vocabulary, records = (os.path.join(folder, name) for name in ("text", "vocabulary", "records"))
+  text, vocabulary, records = (
+    os.path.join(folder, name) for name in ("text", "vocabulary", "records")
+  )
   if not files.exists(os.path.join(records, "manifest.json")):
     common.data_tool("extract_installed_docs", f"--output_dir={text}", "--max_megabytes=20")
     lines = f"--input={text}/*.txt"
     common.data_tool("train_vocab", lines, f"--model_prefix={vocabulary}", "--vocab_size=4000")
-    sizes = ("--max_seq_length=64", "--max_predictions_per_seq=10", "--dupe_factor=2", "--eval_fraction=0.02")
+    sizes = (
+      "--max_seq_length=64",
+      "--max_predictions_per_seq=10",
+      "--dupe_factor=2",
+      "--eval_fraction=0.02",
+    )
     where = (f"--spm_model_file={vocabulary}.model", f"--output_dir={records}")
     common.data_tool("create_pretraining_data", lines, *where, *sizes)
   return records
@@ -65,7 +77,9 @@ def _losses(run: str, records: str) -> dict[int, dict[str, float]]:
   held_out = {"": glob.glob(f"{records}/eval-*")}
   for depth in _DEPTHS:
     at_depth: Any = dataclasses.replace(checkpoint, config=checkpoint.config.at_depth(depth))
-    found[depth] = evaluate_checkpoint(at_depth, held_out, strategy=strategy, spec=spec, batch_size=64)[""]
+    found[depth] = evaluate_checkpoint(
+      at_depth, held_out, strategy=strategy, spec=spec, batch_size=64
+    )[""]
   return found
 
 
@@ -84,13 +98,21 @@ def _milliseconds(model: Any, depths: Sequence[int]) -> dict[int, float]:
       for depth in depths
     }
     times = common.in_turn(sides, _REQUESTS)
-  return {int(depth): round(1e3 * statistics.median(of_depth[1:]), 2) for depth, of_depth in times.items()}
+  return {
+    int(depth): round(1e3 * statistics.median(of_depth[1:]), 2) for depth, of_depth in times.items()
+  }
 
 
 def _pretrain(run: str, records: str, *flags: str) -> None:
-  data = (f"--input_file={records}/train-*", f"--eval_input_file={records}/eval-*", f"--output_dir={run}")
+  data = (
+    f"--input_file={records}/train-*",
+    f"--eval_input_file={records}/eval-*",
+    f"--output_dir={run}",
+  )
   command = [sys.executable, "tpu_scripts/run_pretrain.py", *flags, *data]
-  subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+  subprocess.run(
+    command, cwd=_ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+  )
 
 
 def _measure() -> Mapping[str, Any]:
@@ -118,9 +140,13 @@ def _measure() -> Mapping[str, Any]:
 
   trained = AlbertMaskedLM.from_pretrained(os.path.join(folder, f"train_depths_{_SEEDS.value[0]}"))
   base = AlbertMaskedLM(
-    AlbertConfig.from_name("base", vocab_size=trained.config.vocab_size), preprocessor=trained.preprocessor
+    AlbertConfig.from_name("base", vocab_size=trained.config.vocab_size),
+    preprocessor=trained.preprocessor,
   )
-  milliseconds = {"demo": _milliseconds(trained, _DEPTHS), "base": _milliseconds(base, _BASE_DEPTHS)}
+  milliseconds = {
+    "demo": _milliseconds(trained, _DEPTHS),
+    "base": _milliseconds(base, _BASE_DEPTHS),
+  }
   return {"masked_lm": results, "milliseconds": milliseconds, "steps": _STEPS.value}
 
 

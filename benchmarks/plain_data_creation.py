@@ -97,7 +97,9 @@ def make_instances(
       tokens = ["[CLS]", *tokens_a, "[SEP]", *tokens_b, "[SEP]"]
       segments = [0] * (len(tokens_a) + 2) + [1] * (len(tokens_b) + 1)
       masked = mask_tokens(tokens, masked_lm_prob, max_predictions, vocabulary, rng)
-      instances.append({"tokens": masked[0], "segments": segments, "label": label, "masked": masked[1:]})
+      instances.append(
+        {"tokens": masked[0], "segments": segments, "label": label, "masked": masked[1:]}
+      )
       chunk, length = [], 0
     i += 1
   return instances
@@ -113,7 +115,11 @@ def _truncate(tokens_a: list[str], tokens_b: list[str], limit: int, rng: random.
 
 
 def mask_tokens(
-  tokens: list[str], masked_lm_prob: float, max_predictions: int, vocabulary: list[str], rng: random.Random
+  tokens: list[str],
+  masked_lm_prob: float,
+  max_predictions: int,
+  vocabulary: list[str],
+  rng: random.Random,
 ) -> tuple[list[str], list[int], list[str], list[int]]:
   """Masked tokens, positions, answers, token boundary."""
   words: list[list[int]] = []
@@ -187,7 +193,8 @@ def serialize(
     "next_sentence_labels": [instance["label"]],
   }
   features = {
-    name: tf.train.Feature(int64_list=tf.train.Int64List(value=values)) for name, values in integers.items()
+    name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    for name, values in integers.items()
   }
   weights = [1.0] * len(positions) + [0.0] * (max_predictions - len(positions))
   features["masked_lm_weights"] = tf.train.Feature(float_list=tf.train.FloatList(value=weights))
@@ -231,6 +238,8 @@ def create(
   with tf.io.TFRecordWriter(path) as writer:
     for instance in instances:
       writer.write(
-        serialize(instance, tokenizer, max_seq_length=max_seq_length, max_predictions=max_predictions)
+        serialize(
+          instance, tokenizer, max_seq_length=max_seq_length, max_predictions=max_predictions
+        )
       )
   return len(instances)

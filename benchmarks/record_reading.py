@@ -34,7 +34,9 @@ from albert_tf.records.parse import decode_example, feature_description, parse_p
 _RECORDS = flags.DEFINE_list(
   "records", None, "Files of the example layout; default: random ones of length 512."
 )
-_PREDICTIONS = flags.DEFINE_integer("predictions", 20, "Masked tokens of a random record.", lower_bound=1)
+_PREDICTIONS = flags.DEFINE_integer(
+  "predictions", 20, "Masked tokens of a random record.", lower_bound=1
+)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 256, "Examples of a batch.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Times each side runs.", lower_bound=1)
 _NUM_RANDOM = 16_384
@@ -68,7 +70,8 @@ def plain_batches(paths: Sequence[str], spec: PretrainingSpec, batch_size: int) 
   def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
     parsed = tf.io.parse_single_example(record, description)
     return {
-      name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value for name, value in parsed.items()
+      name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+      for name, value in parsed.items()
     }
 
   dataset = tf.data.TFRecordDataset(list(paths)).repeat().map(parse)
@@ -79,7 +82,8 @@ def batched(paths: Sequence[str], spec: PretrainingSpec, batch_size: int) -> tf.
   """The same records in the same order, a batch parsed in one call."""
   dataset = tf.data.TFRecordDataset(list(paths)).repeat().batch(batch_size, drop_remainder=True)
   dataset = dataset.map(
-    lambda serialized: parse_pretraining_batch(serialized, spec), num_parallel_calls=tf.data.AUTOTUNE
+    lambda serialized: parse_pretraining_batch(serialized, spec),
+    num_parallel_calls=tf.data.AUTOTUNE,
   )
   return dataset.prefetch(tf.data.AUTOTUNE)
 

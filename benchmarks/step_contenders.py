@@ -41,7 +41,9 @@ class Work(NamedTuple):
   dtype: str
 
 
-def _tensorflow_step(model: Any, loss_of: Callable[[Any], tf.Tensor], inputs: Any, *, jit: bool) -> Step:
+def _tensorflow_step(
+  model: Any, loss_of: Callable[[Any], tf.Tensor], inputs: Any, *, jit: bool
+) -> Step:
   """Forward, backward and AdamW in one graph."""
   optimizer = keras.optimizers.AdamW(_LEARNING_RATE)
   model(inputs)
@@ -66,7 +68,9 @@ def product_flops(graph: Any) -> float:
   for op in graph.get_operations():
     if op.type in ("MatMul", "BatchMatMulV2"):
       transposed = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
-      flops += 2.0 * op.outputs[0].shape.num_elements() * op.inputs[0].shape[-2 if transposed else -1]
+      flops += (
+        2.0 * op.outputs[0].shape.num_elements() * op.inputs[0].shape[-2 if transposed else -1]
+      )
     elif op.type == "Einsum":
       sides, result = op.get_attr("equation").decode().split("->")
       sizes: dict[str, int] = {}
@@ -97,7 +101,9 @@ def floor_step(work: Work) -> Step:
 
 def _cross_entropy(labels: np.ndarray) -> Callable[[tf.Tensor], tf.Tensor]:
   return lambda logits: tf.reduce_mean(
-    tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=tf.cast(logits, tf.float32))
+    tf.nn.sparse_softmax_cross_entropy_with_logits(
+      labels=labels, logits=tf.cast(logits, tf.float32)
+    )
   )
 
 

@@ -42,7 +42,9 @@ _TRAIN_BATCH_SIZE = flags.DEFINE_integer(
   "Examples of an update on all cores, in the planner's micro-batches; 0: one micro-batch.",
 )
 _HLO = flags.DEFINE_string(
-  "hlo", "", "Program to measure, such as tpu/lower_model_garden.py writes. Default: that of the flags."
+  "hlo",
+  "",
+  "Program to measure, such as tpu/lower_model_garden.py writes. Default: that of the flags.",
 )
 _TOPOLOGIES = flags.DEFINE_list("topology", ["v3:2x2"], "Types and grids of chips, with commas.")
 _CSV = flags.DEFINE_string("csv", "", "CSV file to write, with every instruction.")
@@ -71,7 +73,9 @@ def part_of(op_name: str) -> str:
 
 def sums(instructions: Iterable[Scheduled]) -> dict[str, float]:
   """Million cycles: all, rows of the matrix unit, waits for HBM, and other ones."""
-  found: dict[str, float] = dict.fromkeys(("cycles", "matrix_rows", "waits_for_hbm", "other_issue"), 0.0)
+  found: dict[str, float] = dict.fromkeys(
+    ("cycles", "matrix_rows", "waits_for_hbm", "other_issue"), 0.0
+  )
   for each in instructions:
     waiting = max(each.memory_cycles - each.issue_cycles, 0.0)
     found["cycles"] += each.cycles
@@ -83,7 +87,9 @@ def sums(instructions: Iterable[Scheduled]) -> dict[str, float]:
 
 def measure(topology: Topology, hlo: bytes) -> tuple[dict[str, Any], tuple[Scheduled, ...]]:
   with tempfile.TemporaryDirectory() as folder:
-    compiled = compile_hlo(hlo, topology.name, python=_COMPILER_PYTHON.value, libtpu_flags=dump_flags(folder))
+    compiled = compile_hlo(
+      hlo, topology.name, python=_COMPILER_PYTHON.value, libtpu_flags=dump_flags(folder)
+    )
     schedule = final_schedule(compiled.program, pathlib.Path(folder), topology.chip)
   if schedule is None:
     raise UserError(

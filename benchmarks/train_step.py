@@ -35,14 +35,22 @@ from albert_tf.configs import AlbertConfig, named_sizes
 from albert_tf.errors import UserError
 
 _SIZE = flags.DEFINE_enum("size", "base", named_sizes(), "The model.")
-_DTYPE = flags.DEFINE_list("dtype", ["float32"], "Precisions, each with its floor: float32, bfloat16.")
+_DTYPE = flags.DEFINE_list(
+  "dtype", ["float32"], "Precisions, each with its floor: float32, bfloat16."
+)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 4, "Examples of a step.", lower_bound=1)
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Tokens of an example.", lower_bound=8)
+_MAX_SEQ_LENGTH = flags.DEFINE_integer(
+  "max_seq_length", 128, "Tokens of an example.", lower_bound=8
+)
 _PREDICTIONS = flags.DEFINE_integer(
   "max_predictions_per_seq", 20, "Masked tokens of an example.", lower_bound=1
 )
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Timed steps of each; contenders take turns.", lower_bound=1)
-_WORKER = flags.DEFINE_string("worker", "", "Internal: run NAME.DTYPE, one step a line of standard input.")
+_ROUNDS = flags.DEFINE_integer(
+  "rounds", 5, "Timed steps of each; contenders take turns.", lower_bound=1
+)
+_WORKER = flags.DEFINE_string(
+  "worker", "", "Internal: run NAME.DTYPE, one step a line of standard input."
+)
 _ONLY = flags.DEFINE_list("only", [], "Contenders to run; empty: all that are installed.")
 
 _MARK, _MEMORY_MARK = "step: ", "peak bytes: "
@@ -53,7 +61,9 @@ class Worker:
 
   def __init__(self, name: str, arguments: Sequence[str]):
     command = [sys.executable, *arguments, f"--worker={name}"]
-    self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    self._process = subprocess.Popen(
+      command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     self.flops = 0.0  # Operations of a step's matrix products, where they can be counted.
 
   def step(self) -> tuple[float, float, float]:
@@ -66,7 +76,9 @@ class Worker:
         return seconds, cpu_seconds, loss
       if line.startswith(FLOPS_MARK):
         self.flops = float(line.removeprefix(FLOPS_MARK))
-    raise RuntimeError(f"A contender ended early, with status {self._process.wait()}; its error is above.")
+    raise RuntimeError(
+      f"A contender ended early, with status {self._process.wait()}; its error is above."
+    )
 
   def close(self) -> float:
     """Ends it; returns the most memory that it held, in GiB."""
@@ -98,18 +110,24 @@ def measure(workers: dict[str, Worker], rounds: int) -> dict[str, dict[str, floa
   ).items():
     wall, cpu = [m[0] for m in measured], min(m[1] for m in measured)
     results[name] |= {"median_s": round(statistics.median(wall), 4), "best_s": round(min(wall), 4)}
-    results[name]["cpu_s"] = round(cpu, 4)  # Says more than the wall clock when others use the machine.
+    results[name]["cpu_s"] = round(
+      cpu, 4
+    )  # Says more than the wall clock when others use the machine.
   return results
 
 
-def compare(results: Mapping[str, Mapping[str, float]], workers: Mapping[str, Worker], key: str) -> Any:
+def compare(
+  results: Mapping[str, Mapping[str, float]], workers: Mapping[str, Worker], key: str
+) -> Any:
   """A precision: the rate of the products, our floor by it, and how much longer than that ours and others take."""
   seconds = {name: values[key] for name, values in results.items()}
   ours = {name: value for name, value in seconds.items() if name.startswith("albert_tf")}
   best = min(ours.values(), default=math.nan)
   found: dict[str, Any] = {
     "over_ours": {
-      name: round(value / best, 2) for name, value in seconds.items() if name != FLOOR and name not in ours
+      name: round(value / best, 2)
+      for name, value in seconds.items()
+      if name != FLOOR and name not in ours
     }
   }
   if FLOOR in seconds and ours:
@@ -153,7 +171,9 @@ def benchmark() -> dict[str, Any] | None:
     within = {name.split(".")[0]: name for name in workers if name.endswith(f".{dtype}")}
     values = {short: results[name] for short, name in within.items()}
     some = {short: workers[name] for short, name in within.items()}
-    shown[dtype] = {"steps": values} | {key: compare(values, some, key) for key in ("best_s", "cpu_s")}
+    shown[dtype] = {"steps": values} | {
+      key: compare(values, some, key) for key in ("best_s", "cpu_s")
+    }
   return {
     "size": _SIZE.value,
     "stack": STACK,

@@ -12,7 +12,9 @@ from albert_tf import tpu_host
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-if os.uname().machine == "x86_64":  # As `albert_tf/cli/startup.py`, so that tests and commands compute the same.
+if (
+  os.uname().machine == "x86_64"
+):  # As `albert_tf/cli/startup.py`, so that tests and commands compute the same.
   os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 tpu_host.prepare_import("")  # Tests run on the CPU, also on a TPU VM.
 
@@ -39,7 +41,9 @@ STACK_TESTS = (
   "pretraining/test_pretraining.py",
   "pretraining/test_step.py",
 )
-sys.path.insert(0, str(TESTS_DIR))  # For `from reference import …` (NumPy twins) and `from support import …`.
+sys.path.insert(
+  0, str(TESTS_DIR)
+)  # For `from reference import …` (NumPy twins) and `from support import …`.
 
 
 @pytest.fixture(scope="session")

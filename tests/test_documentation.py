@@ -28,7 +28,15 @@ SCRIPTS = {
   if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
 }
 # Flags of others: Beam, TensorFlow Serving and its clients, gcloud, TensorBoard, pip.
-OTHERS = ("setup_file", "enable_batching", "model_config_file", "method", "spot", "logdir", "no-deps")
+OTHERS = (
+  "setup_file",
+  "enable_batching",
+  "model_config_file",
+  "method",
+  "spot",
+  "logdir",
+  "no-deps",
+)
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 # A script by its path, or in a sentence by its name alone.
@@ -87,7 +95,9 @@ def text_of(path):
   text = path.read_text(encoding="utf-8")
   if path.suffix == ".sh":
     return f"```bash\n{text}```\n"
-  return re.sub(r"^\|[^|\n]*\|", "|", text, flags=re.MULTILINE) if path.name == "migration.md" else text
+  return (
+    re.sub(r"^\|[^|\n]*\|", "|", text, flags=re.MULTILINE) if path.name == "migration.md" else text
+  )
 
 
 def uses(path):
@@ -130,7 +140,12 @@ def test_commands_have_the_flags_that_the_guides_give_them(all_uses):
     choices = flags_of(use.script)[use.flag]
     if choices and use.value and not re.search("[…A-Z]", use.value):
       assert use.value.strip(",.;)") in choices, use
-    if use.flag == "flagfile" and use.value and use.value.startswith("recipes/") and "…" not in use.value:
+    if (
+      use.flag == "flagfile"
+      and use.value
+      and use.value.startswith("recipes/")
+      and "…" not in use.value
+    ):
       assert (ROOT / use.value).is_file(), use
 
 
@@ -148,7 +163,9 @@ def test_flags_in_sentences_exist(all_uses):
 
 
 def test_targets_of_make_exist():
-  targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+  targets = set(
+    re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+  )
   for path in [*GUIDES, ROOT / "CONTRIBUTING.md"]:
     for line in command_lines(path.read_text(encoding="utf-8")):
       found = re.search(r"(?:^|[$&] ?)make ((?:[a-z][\w-]* ?)+)(?:$|[A-Z#(])", line)

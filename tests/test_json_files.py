@@ -86,7 +86,9 @@ def test_a_damaged_file(name: str, tmp_path: pathlib.Path) -> None:
     assert len(str(caught.value)) < 600
 
 
-@pytest.mark.parametrize("text", [b"", b'{"id": "a"}', b'{"id": "a", "host": "b", "pid": 1, "expires": "c"}'])
+@pytest.mark.parametrize(
+  "text", [b"", b'{"id": "a"}', b'{"id": "a", "host": "b", "pid": 1, "expires": "c"}']
+)
 def test_a_damaged_lock_holds_nobody(text: bytes, tmp_path: pathlib.Path) -> None:
   (tmp_path / "lock.json").write_bytes(text)
   DirectoryLock(f"file://{tmp_path}").refuse_others()

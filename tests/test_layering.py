@@ -107,7 +107,8 @@ def violations() -> Iterator[str]:
 def import_graph() -> dict[str, set[str]]:
   """Module → the modules that it imports, lazily or not."""
   modules = {
-    ".".join(module_of(path)).removesuffix(".__init__"): path for path in source_files(*CODE_FOLDERS)
+    ".".join(module_of(path)).removesuffix(".__init__"): path
+    for path in source_files(*CODE_FOLDERS)
   }
   graph = {}
   for module, path in modules.items():
@@ -128,7 +129,9 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
         seen.add(current)
         stack += graph[current]
     reached[module] = seen
-  groups = {tuple(sorted(m for m in reached[a] if a in reached[m])) for a in graph if a in reached[a]}
+  groups = {
+    tuple(sorted(m for m in reached[a] if a in reached[m])) for a in graph if a in reached[a]
+  }
   return [list(group) for group in sorted(groups)]
 
 
@@ -150,7 +153,12 @@ def test_the_arrows_are_exactly_those_that_exist() -> None:
     targets = existing.setdefault(unit, set())
     for _, name in imported_modules(path):
       top, *rest = name.split(".")
-      if top == "albert_tf" and rest and rest[0] not in {*LEAVES, unit} and not rest[0].startswith("__"):
+      if (
+        top == "albert_tf"
+        and rest
+        and rest[0] not in {*LEAVES, unit}
+        and not rest[0].startswith("__")
+      ):
         targets.add(rest[0])
   assert existing == LIBRARY_ARROWS
 

@@ -54,7 +54,9 @@ def test_a_live_process_is_respected_and_a_dead_one_is_not_waited_for(tmp_path):
   assert holder.stdout.readline() == "took\n"
   mine = DirectoryLock(str(tmp_path))
   for attempt in (mine.refuse_others, mine.acquire):
-    with pytest.raises(UserError, match=rf"lock.json is held by process {holder.pid} on \S+. Stop that run"):
+    with pytest.raises(
+      UserError, match=rf"lock.json is held by process {holder.pid} on \S+. Stop that run"
+    ):
       attempt()
   mine.release()  # Not his: it stays.
   assert content(tmp_path)["pid"] == holder.pid
@@ -86,7 +88,14 @@ def bucket():
   """A directory of a store, and what writes another machine's record there."""
 
   def write(**changes):
-    record = {"id": "1", "host": "elsewhere", "pid": 7, "held": True, "expires": time.time() + 50, **changes}
+    record = {
+      "id": "1",
+      "host": "elsewhere",
+      "pid": 7,
+      "held": True,
+      "expires": time.time() + 50,
+      **changes,
+    }
     files.write_json(f"{BUCKET}/lock.json.{record['id']}", record)
 
   files.makedirs(BUCKET)
@@ -97,7 +106,9 @@ def bucket():
 def test_in_a_bucket_another_machine_is_waited_for_until_its_lock_expires(bucket):
   bucket()
   lock = DirectoryLock(BUCKET)
-  with pytest.raises(UserError, match=r"held by process 7 on elsewhere. If it is dead, .* expires in \d\d s"):
+  with pytest.raises(
+    UserError, match=r"held by process 7 on elsewhere. If it is dead, .* expires in \d\d s"
+  ):
     lock.acquire()
   bucket(expires=time.time() - 5)
   lock.acquire()
@@ -113,7 +124,8 @@ def test_in_a_bucket_another_machine_is_waited_for_until_its_lock_expires(bucket
   assert files.listdir(BUCKET) == ["lock.json.1"]
   # Another boot of the kernel: the number tells nothing.
   bucket(
-    host=" ".join([locks._host().split(" ")[0], "another-boot", *locks._host().split(" ")[2:]]), pid=ended.pid
+    host=" ".join([locks._host().split(" ")[0], "another-boot", *locks._host().split(" ")[2:]]),
+    pid=ended.pid,
   )
   with pytest.raises(UserError, match="If it is dead"):
     lock.acquire()
@@ -152,8 +164,14 @@ def test_in_a_bucket_a_process_that_was_suspended_looks_before_it_writes(bucket)
 
 
 @pytest.mark.parametrize("delays", [(0, 0, 0), (1, 0, 0), (0, 2, 1), (2, 2, 0)])
-def test_in_a_bucket_one_of_several_has_the_lock_however_long_an_upload_takes(bucket, monkeypatch, delays):
-  all_have_looked, refused, taken = threading.Barrier(3), [], [DirectoryLock(BUCKET) for _ in delays]
+def test_in_a_bucket_one_of_several_has_the_lock_however_long_an_upload_takes(
+  bucket, monkeypatch, delays
+):
+  all_have_looked, refused, taken = (
+    threading.Barrier(3),
+    [],
+    [DirectoryLock(BUCKET) for _ in delays],
+  )
   seconds, write = dict(zip(taken, delays, strict=True)), DirectoryLock._write
 
   def slow(self, *, held=True):

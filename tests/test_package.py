@@ -26,7 +26,9 @@ def run(*command, status=0, **options):
 def test_wheel_and_sdist_in_an_empty_environment(tmp_path):
   pytest.importorskip("setuptools")
   source = tmp_path / "source"  # A build leaves folders beside the code.
-  names = run("git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard").split("\n")
+  names = run("git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard").split(
+    "\n"
+  )
   for name in filter(None, names):
     if (ROOT / name).is_file() and not name.startswith("tests/"):
       (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +52,9 @@ def test_wheel_and_sdist_in_an_empty_environment(tmp_path):
   code = "import albert_tf; print(albert_tf.__file__); from albert_tf import AlbertTokenizer"
   assert str(environment) in run(environment / "bin/python", "-c", code, cwd=tmp_path)
   commands = sorted(path.name for path in (environment / "bin").glob("albert-*"))
-  assert {"albert-run-pretrain", "albert-run-glue", "albert-create-pretraining-data"} <= set(commands)
+  assert {"albert-run-pretrain", "albert-run-glue", "albert-create-pretraining-data"} <= set(
+    commands
+  )
   of_the_checkout = {"albert-demo", "albert-run-study"}
   assert not of_the_checkout & set(commands)
   for command in commands:
@@ -59,7 +63,9 @@ def test_wheel_and_sdist_in_an_empty_environment(tmp_path):
     assert "python " not in usage.partition("usage:")[0], command
   # The recipe is found, the input is missing.
   recipe = "--flagfile=recipes/laptop.flags"
-  assert "needs its records" in run(environment / "bin/albert-run-pretrain", recipe, cwd=tmp_path, status=2)
+  assert "needs its records" in run(
+    environment / "bin/albert-run-pretrain", recipe, cwd=tmp_path, status=2
+  )
   # The demo's first stage: a corpus from the documentation on this machine.
   flags = ("--output_dir=corpus", "--max_megabytes=1")
   run(environment / "bin/albert-extract-installed-docs", *flags, cwd=tmp_path)

@@ -49,7 +49,9 @@ def values(repository_dir):
     mine = {path: arguments for path, (name, arguments) in examples.items() if name == command}
     for path, arguments in mine.items():  # Each comment names its own recipe.
       assert f"--flagfile={path.relative_to(repository_dir).as_posix()}" in arguments, path
-    read.update(zip((path.stem for path in mine), read_flags(command, [*mine.values()]), strict=True))
+    read.update(
+      zip((path.stem for path in mine), read_flags(command, [*mine.values()]), strict=True)
+    )
   return read
 
 
@@ -60,12 +62,18 @@ def values(repository_dir):
     ("run_glue", "glue/mrpc", ["--output_dir=b"]),
   ],
 )
-def test_recipes_are_read_from_any_working_directory(repository_dir, tmp_path, script, recipe, others):
+def test_recipes_are_read_from_any_working_directory(
+  repository_dir, tmp_path, script, recipe, others
+):
   command = [sys.executable, str(repository_dir / "tpu_scripts" / f"{script}.py"), *others]
   path = repository_dir / "recipes" / f"{recipe}.flags"
   for flag_file in ([f"--flagfile={path}"], ["--flagfile", str(path)]):
     done = subprocess.run(
-      [*command, *flag_file, "--only_check_args"], cwd=tmp_path, capture_output=True, text=True, check=False
+      [*command, *flag_file, "--only_check_args"],
+      cwd=tmp_path,
+      capture_output=True,
+      text=True,
+      check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -78,13 +86,24 @@ def test_a_flag_file_that_is_missing(tmp_path):
 
 
 def test_every_paper_size_has_its_recipe(values):
-  sizes = {f"{size}_{version}" for size in ("base", "large", "xlarge", "xxlarge") for version in ("v1", "v2")}
+  sizes = {
+    f"{size}_{version}"
+    for size in ("base", "large", "xlarge", "xxlarge")
+    for version in ("v1", "v2")
+  }
   assert {values[f"albert_{size}"]["size"] for size in sizes} == sizes
   for size in sizes:
     recipe = values[f"albert_{size}"]
-    assert AlbertConfig.from_name(recipe["size"]).max_position_embeddings == recipe["max_seq_length"]
+    assert (
+      AlbertConfig.from_name(recipe["size"]).max_position_embeddings == recipe["max_seq_length"]
+    )
     assert (recipe["learning_rate"], recipe["train_batch_size"]) == (0.00176, 4096)  # Section 4.1.
-    longer = {"base_v2": 10_000_000, "large_v2": 3_000_000, "xlarge_v2": 3_000_000, "xxlarge_v1": 1_500_000}
+    longer = {
+      "base_v2": 10_000_000,
+      "large_v2": 3_000_000,
+      "xlarge_v2": 3_000_000,
+      "xxlarge_v1": 1_500_000,
+    }
     longer["xxlarge_v2"] = 3_000_000
     assert recipe["num_train_steps"] == longer.get(size, 125_000)
 
@@ -101,7 +120,9 @@ def test_tasks_have_the_papers_settings(values):
 
 def test_the_median_of_five_runs_and_what_starts_from_mnli(values):
   """Section 4.9, and appendix A.3's procedure."""
-  assert {values[line.split()[0]]["seeds"] for line in TABLE_14.strip().splitlines()[1:]} == {"1,2,3,4,5"}
+  assert {values[line.split()[0]]["seeds"] for line in TABLE_14.strip().splitlines()[1:]} == {
+    "1,2,3,4,5"
+  }
   starts = {task for task in TASKS if "=MNLI_RUN" in (FOLDER / f"glue/{task}.flags").read_text()}
   assert starts == {"rte", "sts-b", "mrpc"}
 
@@ -120,7 +141,9 @@ def examples(repository_dir):
         flags = re.findall(r"--(?:flagfile|gradient_accumulation_steps)=\S+", command)
         yield [*flags, f"--topology={'v3:2x2' if '--tpu=local' in command else 'v3:16x16'}"], None
   for topology, *columns in _ROW.findall((repository_dir / "docs" / "tpu.md").read_text()):
-    for size, (steps, time, unit) in zip(("base", "large"), (columns[:3], columns[3:]), strict=True):
+    for size, (steps, time, unit) in zip(
+      ("base", "large"), (columns[:3], columns[3:]), strict=True
+    ):
       flags = [f"--size={size}_v1", "--train_batch_size=4096", "--max_predictions_per_seq=20"]
       days = float(time) / (24 if unit == "hours" else 1)
       yield [*flags, f"--gradient_accumulation_steps={steps}", f"--topology={topology}"], days
@@ -149,6 +172,10 @@ def test_every_command_fits_the_machine_it_names(repository_dir):
     assert "\nIt fits: " in done.stdout, (flags, done.stdout, done.stderr)
     time, unit = re.search(r"steps: at least ([\d.]+) (days|hours)", done.stdout).groups()
     if days is not None:
-      assert float(time) / (24 if unit == "hours" else 1) == pytest.approx(days, rel=0.1), (flags, time, unit)
+      assert float(time) / (24 if unit == "hours" else 1) == pytest.approx(days, rel=0.1), (
+        flags,
+        time,
+        unit,
+      )
     count[days is None] += 1
   assert count == {True: 10, False: 16}

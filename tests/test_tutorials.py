@@ -21,10 +21,20 @@ def test_tutorials_run_from_the_first_cell_to_the_last(tmp_path, repository_dir,
   assert {path.stem for path in folder.glob("*.ipynb")} == set(SMALL)
   for name, settings in SMALL.items():
     notebook = nbformat.read(folder / f"{name}.ipynb", as_version=4)
-    assert not any(cell.get("outputs") for cell in notebook.cells), "commit notebooks without outputs"
-    (parameters,) = (cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ()))
-    given = {**settings, "FOLDER": str(tmp_path / "tutorial"), "RUN": str(tmp_path / "tutorial/run")}
+    assert not any(cell.get("outputs") for cell in notebook.cells), (
+      "commit notebooks without outputs"
+    )
+    (parameters,) = (
+      cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())
+    )
+    given = {
+      **settings,
+      "FOLDER": str(tmp_path / "tutorial"),
+      "RUN": str(tmp_path / "tutorial/run"),
+    }
     parameters.source += "".join(
       f"\n{key} = {value!r}" for key, value in given.items() if key in parameters.source
     )
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": folder}}).execute()
+    nbclient.NotebookClient(
+      notebook, timeout=300, resources={"metadata": {"path": folder}}
+    ).execute()

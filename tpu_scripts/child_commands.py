@@ -24,7 +24,10 @@ def run_command(title: str, words: Sequence[str], *, capture: bool = False) -> s
   child = subprocess.Popen(
     [sys.executable, *words],
     cwd=ROOT,
-    env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ},  # TensorFlow's lines about absent GPUs look like errors.
+    env={
+      "TF_CPP_MIN_LOG_LEVEL": "3",
+      **os.environ,
+    },  # TensorFlow's lines about absent GPUs look like errors.
     stdout=subprocess.PIPE if capture else None,
     text=True,
   )

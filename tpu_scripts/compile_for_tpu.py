@@ -35,8 +35,12 @@ class Command(Settings):
   usd_per_chip_hour: float | None = setting(
     None, "US dollars for a chip and hour, to print the cost of the run.", minimum=0
   )
-  estimate_only: bool = setting(False, "Estimate with a formula in milliseconds, without the compiler.")
-  compiler_python: str = setting("", "Python interpreter that has jax and libtpu. Default: this one.")
+  estimate_only: bool = setting(
+    False, "Estimate with a formula in milliseconds, without the compiler."
+  )
+  compiler_python: str = setting(
+    "", "Python interpreter that has jax and libtpu. Default: this one."
+  )
 
 
 commands.define_flags(Command)
@@ -70,7 +74,9 @@ def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | 
   return plan.fastest_micro_batches(config, shape, topology.chip)
 
 
-def _compile(config: AlbertConfig, shape: StepShape, topology: Topology, python: str) -> CompiledStep:
+def _compile(
+  config: AlbertConfig, shape: StepShape, topology: Topology, python: str
+) -> CompiledStep:
   print(f"compiling for a core of {topology.name}", flush=True)
   load_tensorflow()
   from albert_tf.planning.lowering import lower_train_step
@@ -83,7 +89,9 @@ def main() -> None:
   topology = parse_topology(command.topology)
   config = commands.from_flags(ModelChoice).config()
   shape = _shape(config, topology, command.per_core_batch_size)
-  compiled = None if command.estimate_only else _compile(config, shape, topology, command.compiler_python)
+  compiled = (
+    None if command.estimate_only else _compile(config, shape, topology, command.compiler_python)
+  )
   print(
     plan.describe(
       config,

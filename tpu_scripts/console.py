@@ -16,6 +16,8 @@ def main() -> None:
   program = os.path.basename(sys.argv[0]).removesuffix(".exe").removesuffix(".py")
   script = program.removeprefix("albert-").replace("-", "_") + ".py"
   folder = next(folder for folder in _FOLDERS if (folder / script).is_file())
-  sys.path.insert(0, str(folder))  # As Python does for a script; some import modules of their folder.
+  sys.path.insert(
+    0, str(folder)
+  )  # As Python does for a script; some import modules of their folder.
   commands.is_installed = True
   runpy.run_path(str(folder / script), run_name="__main__")

@@ -15,7 +15,8 @@ class Command(Settings):
   """The checkpoint and the directory to write."""
 
   input: str = setting(
-    "", "A run, release or Hugging Face directory, a SavedModel, a weights file or a checkpoint prefix."
+    "",
+    "A run, release or Hugging Face directory, a SavedModel, a weights file or a checkpoint prefix.",
   )
   output: str = setting("", "Directory to write, new or empty.")
 

@@ -20,9 +20,20 @@ def table(configs: Mapping[str, AlbertConfig]) -> str:
   rows = []
   for name, config in configs.items():
     shape = (config.num_hidden_layers, config.hidden_size, config.embedding_size, config.sharing)
-    block = sum(one for part, (_, one) in count_parameters(config).items() if part.endswith("LayerNorm"))
+    block = sum(
+      one for part, (_, one) in count_parameters(config).items() if part.endswith("LayerNorm")
+    )
     rows.append((name, *shape, block, config.param_count(), config.param_count(heads=HEADS)))
-  header = ("size", "layers", "H", "E", "shared", "one block", "encoder + pooler", "with both heads")
+  header = (
+    "size",
+    "layers",
+    "H",
+    "E",
+    "shared",
+    "one block",
+    "encoder + pooler",
+    "with both heads",
+  )
   return markdown_table(header, *rows)
 
 

@@ -103,7 +103,9 @@ def report(work: pathlib.Path, times: Mapping[str, float], answers: str) -> None
   assert manifest
   baseline = manifest.baseline
   assert baseline
-  last = [row for row in read_metrics(str(work / "run/metrics.jsonl")) if row["split"] == "eval"][-1]
+  last = [row for row in read_metrics(str(work / "run/metrics.jsonl")) if row["split"] == "eval"][
+    -1
+  ]
   table = {
     "masked-LM accuracy": f"{last['masked_lm_accuracy']:.1%}",
     "always the most frequent token": f"{baseline.eval_share or baseline.train_share:.1%}  ({baseline.piece!r})",

@@ -29,14 +29,24 @@ class Command(OtherDepth):
   init_checkpoint: str = setting(
     help="The model: a run directory (its newest checkpoint), a checkpoint prefix, an original or Hugging Face folder."
   )
-  albert_config_file: str = setting("", "JSON file of the model. Default: the one in the weights' folder.")
-  max_seq_length: int = setting(512, "Tokens of a row, if the records have no manifest.json.", minimum=1)
+  albert_config_file: str = setting(
+    "", "JSON file of the model. Default: the one in the weights' folder."
+  )
+  max_seq_length: int = setting(
+    512, "Tokens of a row, if the records have no manifest.json.", minimum=1
+  )
   max_predictions_per_seq: int = setting(
     20, "Masked tokens of a row at most, if the records have no manifest.json.", minimum=1
   )
-  output_dir: str = setting("", "Directory of eval.json. Default: the folder of the model's configuration.")
-  eval_batch_size: int = setting(64, "Examples of one evaluation batch.", minimum=1, maximum=MOST_EXAMPLES)
-  max_eval_steps: int | None = setting(None, "Largest number of batches of a set. Default: all.", minimum=1)
+  output_dir: str = setting(
+    "", "Directory of eval.json. Default: the folder of the model's configuration."
+  )
+  eval_batch_size: int = setting(
+    64, "Examples of one evaluation batch.", minimum=1, maximum=MOST_EXAMPLES
+  )
+  max_eval_steps: int | None = setting(
+    None, "Largest number of batches of a set. Default: all.", minimum=1
+  )
   layer_similarity: bool = setting(
     False,
     "Also measure the L2 distance and the angle between input and output of each layer (ALBERT, figure 1).",
@@ -46,7 +56,10 @@ class Command(OtherDepth):
 commands.define_flags(DistributionConfig)
 commands.define_flags(Command)
 _EVAL_INPUT_FILE = flags.DEFINE_multi_string(
-  "eval_input_file", None, "Held-out TFRecords and their name in the reports, as NAME=GLOB", required=True
+  "eval_input_file",
+  None,
+  "Held-out TFRecords and their name in the reports, as NAME=GLOB",
+  required=True,
 )
 
 
@@ -66,7 +79,9 @@ def _named_files() -> dict[str, list[str]]:
 def _table(results: Mapping[str, Mapping[str, Any]]) -> str:
   lines = [("set", "examples", "masked LM accuracy", "masked LM loss", "sentence task")]
   for name, of_set in results.items():
-    accuracy = next((key for key in of_set if key.endswith("accuracy") and not key.startswith("masked")), "")
+    accuracy = next(
+      (key for key in of_set if key.endswith("accuracy") and not key.startswith("masked")), ""
+    )
     sentence = f"{accuracy} {of_set[accuracy]:.1%}" if accuracy else "none"
     masked = f"{of_set['masked_lm_accuracy']:.1%}", f"{of_set['masked_lm_loss']:.3f}"
     lines.append((name, of_set["num_examples"], *masked, sentence))

@@ -17,10 +17,13 @@ from albert_tf.settings import setting
 class Command(ExportSource):
   """The model and the directory to write."""
 
-  output_dir: str = setting(help="Directory for the versions of the model, as TensorFlow Serving reads it.")
+  output_dir: str = setting(
+    help="Directory for the versions of the model, as TensorFlow Serving reads it."
+  )
   version: int = setting(1, "Number of the version; servers take the highest.", minimum=1)
   spm_model_file: str = setting(
-    "", "SentencePiece model or WordPiece vocabulary (.txt). Default: the one in the checkpoint's folder."
+    "",
+    "SentencePiece model or WordPiece vocabulary (.txt). Default: the one in the checkpoint's folder.",
   )
 
 

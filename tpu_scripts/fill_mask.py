@@ -15,7 +15,9 @@ class Command(Settings):
   """The model and the answers to print."""
 
   saved_model: str = setting(help="A SavedModel, or a folder of versions (the highest is taken).")
-  top_k: int = setting(5, "Words to print for each [MASK], at most the export's --top_k.", minimum=1)
+  top_k: int = setting(
+    5, "Words to print for each [MASK], at most the export's --top_k.", minimum=1
+  )
   num_hidden_layers: int | None = setting(
     None, "Number of layers, one of the exported --depths. Default: the greatest.", minimum=1
   )
@@ -47,14 +49,19 @@ def main() -> None:
       f"A fill_mask export is needed. Received: {path}, which gives {sorted(fill_mask.structured_outputs)}. "
       "Export with --model fill_mask."
     )
-  answers = {name: tensor.numpy() for name, tensor in fill_mask(text=tf.constant(_TEXTS.value)).items()}
+  answers = {
+    name: tensor.numpy() for name, tensor in fill_mask(text=tf.constant(_TEXTS.value)).items()
+  }
   for text, count, words, chances in zip(
     _TEXTS.value, answers["num_masks"], answers["words"], answers["probabilities"], strict=True
   ):
     print(text)
     for number in range(count):
       best = zip(words[number][: command.top_k], chances[number], strict=False)
-      print(f"  [MASK] {number + 1}: " + "  ".join(f"{word.decode()} {chance:.3f}" for word, chance in best))
+      print(
+        f"  [MASK] {number + 1}: "
+        + "  ".join(f"{word.decode()} {chance:.3f}" for word, chance in best)
+      )
     if count < max(1, text.count("[MASK]")):
       print(f"  {count} [MASK] within the length that the model knows")
 

@@ -28,14 +28,21 @@ class RunOptions(Settings):
     "Pretrained weights: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder. "
     "Without --do_train: a fine-tuned run, by default --output_dir.",
   )
-  albert_config_file: str = setting("", "JSON file of the model. Default: the one in the weights' folder.")
+  albert_config_file: str = setting(
+    "", "JSON file of the model. Default: the one in the weights' folder."
+  )
   spm_model_file: str = setting("", "SentencePiece model. Default: the one in the weights' folder.")
-  do_lower_case: bool | None = setting(None, "Lower-case the text. Default: as the weights' tokenizer does.")
-  from_scratch: bool = setting(False, "Start from random weights, with --albert_config_file and a tokenizer.")
+  do_lower_case: bool | None = setting(
+    None, "Lower-case the text. Default: as the weights' tokenizer does."
+  )
+  from_scratch: bool = setting(
+    False, "Start from random weights, with --albert_config_file and a tokenizer."
+  )
   output_dir: str = setting(help="The run directory, local or gs://.")
   export: bool = setting(True, "After training, export a SavedModel to saved_model/1.")
   ensemble_of: tuple[str, ...] = setting(
-    (), "Run directories; their stored answers are combined into the best ensemble, and no model is run."
+    (),
+    "Run directories; their stored answers are combined into the best ensemble, and no model is run.",
   )
 
 
@@ -43,7 +50,9 @@ class DataFiles(Settings):
   """Files of your own examples, and the length of a row."""
 
   train_file: str = setting("", "Training examples.")
-  eval_file: str = setting("", "Evaluation examples. Default: --eval_fraction of the training examples.")
+  eval_file: str = setting(
+    "", "Evaluation examples. Default: --eval_fraction of the training examples."
+  )
   test_file: str = setting("", "Examples to predict; they need no labels.")
   eval_fraction: float = setting(
     0.1, "Without --eval_file: share of the training examples to evaluate on.", above=0.0, below=1.0
@@ -99,7 +108,11 @@ def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None
   flags_text = FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
   options = commands.from_flags(RunOptions)
   distribution = commands.from_flags(DistributionConfig)
-  settings = None if options.ensemble_of else commands.from_flags(FineTuneSettings, distribution=distribution)
+  settings = (
+    None
+    if options.ensemble_of
+    else commands.from_flags(FineTuneSettings, distribution=distribution)
+  )
   load_tensorflow(FLAGS.tpu)
   logging.set_verbosity(logging.INFO)
   logging.get_absl_handler().setFormatter(None)  # Messages without absl's prefix.
@@ -129,9 +142,13 @@ def run(prepare: Callable[[Any], Any], *, vocab_file: str | None = None) -> None
   task = prepare(start)
   strategy = make_strategy(settings.distribution)
   place = FLAGS.output_dir
-  results = fine_tune(task, settings, start=start, output_dir=place, flags_text=flags_text, strategy=strategy)
+  results = fine_tune(
+    task, settings, start=start, output_dir=place, flags_text=flags_text, strategy=strategy
+  )
   workers, folder = Workers(strategy), os.path.join(place, "saved_model")
-  with workers.all_fail_together():  # The chief reports and exports; the others wait: none may leave before.
+  with (
+    workers.all_fail_together()
+  ):  # The chief reports and exports; the others wait: none may leave before.
     if workers.is_chief:
       print(*lines(results), f"results: {os.path.join(place, RESULTS_FILE)}", sep="\n")
       if FLAGS.do_train and options.export and not files.exists(os.path.join(folder, "1")):
@@ -158,8 +175,12 @@ def _combine(prepare: Callable[[Any], Any], names: Sequence[str]) -> None:
   config = AlbertConfig.from_json_file(os.path.join(first, CONFIG_FILE))
   start = Start(config=config, tokenizer=load_tokenizer(first), checkpoint=None, source=first)
   task = prepare(start)
-  results = ensemble.combine(task, directories, output_dir=FLAGS.output_dir, predict=FLAGS.do_predict)
-  print(*ensemble.lines(results), f"results: {os.path.join(FLAGS.output_dir, RESULTS_FILE)}", sep="\n")
+  results = ensemble.combine(
+    task, directories, output_dir=FLAGS.output_dir, predict=FLAGS.do_predict
+  )
+  print(
+    *ensemble.lines(results), f"results: {os.path.join(FLAGS.output_dir, RESULTS_FILE)}", sep="\n"
+  )
 
 
 # ------------------------------------------------------------------ data by the flags

@@ -25,15 +25,26 @@ FLAGS = flags.FLAGS
 class Command(Settings):
   """The data, and the kind of vector."""
 
-  task_name: Literal["sts-b", "custom"] = setting("custom", "GLUE's STS-B, or a table of your own (custom).")
-  data_dir: str = setting("", "sts-b: the task's folder, or the folder that contains it.")
-  negative_column: str = setting("", "Column of texts that do not match the first; not with --label_column.")
-  max_score: float = setting(1.0, "custom: score of texts with the same meaning; 0 is the lowest.", above=0)
-  temperature: float = setting(0.05, "Pairs without scores: the loss divides cosines by this.", above=0)
-  pooling: Literal["mean", "cls"] | None = setting(
-    None, "Vector of a text: mean of the tokens, or vector at [CLS]. Default: as in training, else mean."
+  task_name: Literal["sts-b", "custom"] = setting(
+    "custom", "GLUE's STS-B, or a table of your own (custom)."
   )
-  normalize: bool | None = setting(None, "Scale vectors to length 1. Default: as in training, else true.")
+  data_dir: str = setting("", "sts-b: the task's folder, or the folder that contains it.")
+  negative_column: str = setting(
+    "", "Column of texts that do not match the first; not with --label_column."
+  )
+  max_score: float = setting(
+    1.0, "custom: score of texts with the same meaning; 0 is the lowest.", above=0
+  )
+  temperature: float = setting(
+    0.05, "Pairs without scores: the loss divides cosines by this.", above=0
+  )
+  pooling: Literal["mean", "cls"] | None = setting(
+    None,
+    "Vector of a text: mean of the tokens, or vector at [CLS]. Default: as in training, else mean.",
+  )
+  normalize: bool | None = setting(
+    None, "Scale vectors to length 1. Default: as in training, else true."
+  )
 
 
 commands.define_flags(Command)
@@ -77,7 +88,9 @@ def _prepare(start: Any) -> Any:
       return text_tables.table_examples(read_table(path), columns, labelled=labelled, numbers=True)
 
     splits = given.read(read)
-  fields = {n: getattr(command, n) for n in ("pooling", "normalize") if getattr(command, n) is not None}
+  fields = {
+    n: getattr(command, n) for n in ("pooling", "normalize") if getattr(command, n) is not None
+  }
   if trained:
     fields = {"pooling": trained.pooling, "normalize": trained.normalize, **fields}
   task = SentenceTask(

@@ -24,7 +24,9 @@ flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 class Command(Settings):
   """The task and its data."""
 
-  task_name: str = setting(help="GLUE's cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte or wnli, or custom.")
+  task_name: str = setting(
+    help="GLUE's cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte or wnli, or custom."
+  )
   data_dir: str = setting("", "GLUE: the task's folder, or the folder that contains it.")
   vocab_file: str = setting("", "WordPiece vocabulary (.txt), for models such as the Chinese ones.")
   label_names: tuple[str, ...] = setting(
@@ -53,7 +55,9 @@ def _prepare(start: Any) -> Any:
   if name != "custom":
     not_read = [*finetuning.DataFiles.flag_names(), *commands.flag_names(TableColumns)]
     commands.refuse_flags(f"--task_name={name}", [*not_read, "label_names", "regression"])
-    return GlueTextTask(name, data_dir=command.data_dir, tokenizer=start.tokenizer, max_seq_length=length)
+    return GlueTextTask(
+      name, data_dir=command.data_dir, tokenizer=start.tokenizer, max_seq_length=length
+    )
   trained, columns = finetuning.trained_spec(), commands.from_flags(TableColumns)
   if trained and trained.kind == "multi_label":
     columns = dataclasses.replace(columns, multi_label=True)

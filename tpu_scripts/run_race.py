@@ -65,7 +65,8 @@ def _read(command: Command, given: finetuning.DataFiles) -> dict[str, list[Choic
       f"--data_dir={command.data_dir} for {len(levels)} levels."
     )
   return {
-    split: read_race(command.data_dir, _FOLDERS[split], levels=levels) for split in finetuning.needed_splits()
+    split: read_race(command.data_dir, _FOLDERS[split], levels=levels)
+    for split in finetuning.needed_splits()
   }
 
 

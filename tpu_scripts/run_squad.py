@@ -28,7 +28,9 @@ def _prepare(start: Any) -> Any:
   trained = finetuning.trained_spec()
   version = FLAGS.version or (trained.squad_version if trained else None)
   if not version:
-    raise UserError("SQuAD has two versions. Received: no --version. Use --version=1.1 or --version=2.0.")
+    raise UserError(
+      "SQuAD has two versions. Received: no --version. Use --version=1.1 or --version=2.0."
+    )
   if version == "1.1":
     of_version_2 = ["null_score_diff_threshold", "start_n_top", "end_n_top"]
     commands.refuse_flags("--version=1.1", of_version_2)
@@ -42,7 +44,9 @@ def _prepare(start: Any) -> Any:
     )
   train_file = FLAGS.train_file if FLAGS.do_train else ""
   sizes = {
-    name: getattr(trained or SquadSettings(), name) for name in SPEC_SIZES if FLAGS[name].value is None
+    name: getattr(trained or SquadSettings(), name)
+    for name in SPEC_SIZES
+    if FLAGS[name].value is None
   }
   threshold = trained.null_score_diff_threshold if trained else 0.0
   return build_task(

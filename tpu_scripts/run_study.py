@@ -36,12 +36,16 @@ def _plan() -> StudyPlan:
       "The paper's scale needs a text of gigabytes (BookCorpus and Wikipedia). Received: no --input."
     )
   if plan.data_dir and not files.isdir(plan.data_dir):
-    raise UserError(f"--data_dir must be a directory. Received: {plan.data_dir}, which is no directory.")
+    raise UserError(
+      f"--data_dir must be a directory. Received: {plan.data_dir}, which is no directory."
+    )
   changes = {}
   for name in ("text", "vocab", "data", "train"):
     recipe = f"{plan.scale}_{name}.flags" if name != "train" else f"{plan.scale}.flags"
     folders = (ROOT / "recipes/studies" / plan.study, ROOT / "recipes/studies")
-    found = [f"--flagfile={folder / recipe}" for folder in folders if (folder / recipe).exists()][:1]
+    found = [f"--flagfile={folder / recipe}" for folder in folders if (folder / recipe).exists()][
+      :1
+    ]
     given = shlex.split(getattr(plan, f"{name}_flags"))
     changes[f"{name}_flags"] = shlex.join(commands.expand_flag_files([*found, *given]))
   for name in ("output_dir", "input", "spm_model_file", "data_dir"):
@@ -55,7 +59,13 @@ def _plan() -> StudyPlan:
 def _check_directory(plan: StudyPlan) -> None:
   """Refuses a directory of anything but this study; writes the study's identity."""
   path, identity = plan.path("study.json"), plan.identity()
-  before = files.read_json(path) if files.exists(path) else {} if files.listdir(plan.output_dir) else identity
+  before = (
+    files.read_json(path)
+    if files.exists(path)
+    else {}
+    if files.listdir(plan.output_dir)
+    else identity
+  )
   changed = differences(before, identity)
   if changed:
     raise UserError(

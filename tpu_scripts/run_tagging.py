@@ -21,7 +21,8 @@ class Command(Settings):
   """The task's name."""
 
   task_name: str | None = setting(
-    None, "Name of the task in results and messages, such as ner. Default: as in training, else tagging."
+    None,
+    "Name of the task in results and messages, such as ner. Default: as in training, else tagging.",
   )
 
 

@@ -22,7 +22,9 @@ class ServeSettings(Settings):
     help="Exported models as PATH or NAME=PATH, with commas; a PATH is a version or a folder of versions."
   )
   host: str = setting("127.0.0.1", "Address to listen on; only this machine can reach the default.")
-  port: int = setting(8501, "Port of the REST API and the page; 0: any free port.", minimum=0, maximum=65535)
+  port: int = setting(
+    8501, "Port of the REST API and the page; 0: any free port.", minimum=0, maximum=65535
+  )
 
 
 commands.define_flags(ServeSettings)

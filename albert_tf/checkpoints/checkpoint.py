@@ -59,7 +59,9 @@ class Checkpoint:
     return load_tokenizer(path, self.config, do_lower_case=do_lower_case)
 
 
-def load_tokenizer(path: str, config: AlbertConfig, *, do_lower_case: bool | None = None) -> Tokenizer:
+def load_tokenizer(
+  path: str, config: AlbertConfig, *, do_lower_case: bool | None = None
+) -> Tokenizer:
   """Loads a SentencePiece model or a WordPiece vocabulary (.txt), and checks its size against the model's."""
   tokenizer = tokenization.load_tokenizer(path, do_lower_case=do_lower_case)
   if tokenizer.vocab_size != config.vocab_size:
@@ -86,18 +88,26 @@ def read_checkpoint(path: files.Path, *, config_file: str = "") -> Checkpoint:
   """
   location = find_checkpoint(path)
   is_huggingface = location.endswith(".safetensors")
-  names = ("config.json",) if is_huggingface else ("albert_config.json", "assets/albert_config.json")
+  names = (
+    ("config.json",) if is_huggingface else ("albert_config.json", "assets/albert_config.json")
+  )
   config_path = find_config(location, config_file=config_file, names=names)
   folder = os.path.dirname(config_path)
   config = AlbertConfig.from_json_file(config_path, huggingface=is_huggingface or None)
   slots: dict[str, np.ndarray] = {}
   step = 0
   if is_huggingface:
-    variables, dropped = huggingface.to_original(huggingface.read_tensors(location), config, source=location)
+    variables, dropped = huggingface.to_original(
+      huggingface.read_tensors(location), config, source=location
+    )
   else:
     variables = _without_module_prefix(bundle.read_bundle(location), location)
     step = int(variables.pop("global_step", 0))
-    slots = {name: v for name, v in variables.items() if (m := _SLOT.match(name)) and m["name"] in variables}
+    slots = {
+      name: v
+      for name, v in variables.items()
+      if (m := _SLOT.match(name)) and m["name"] in variables
+    }
     state = [name for name in variables if name.startswith(bundle.HOST_PREFIX)]
     dropped = [(name, "training state of a run, not a weight") for name in state]
     variables = {name: value for name, value in variables.items() if name not in {*slots, *state}}
@@ -164,7 +174,9 @@ def _without_module_prefix(tensors: Mapping[str, np.ndarray], source: str) -> di
   """Removes `module/` or `module_N/`, which names have in graphs with a TF-Hub module."""
   renamed = {re.sub(r"^module(_\d+)?/", "", name): value for name, value in tensors.items()}
   if len(renamed) != len(tensors):
-    raise UserError(f"A checkpoint must hold one model. Received: {source} with module/ and module_1/.")
+    raise UserError(
+      f"A checkpoint must hold one model. Received: {source} with module/ and module_1/."
+    )
   return renamed
 
 

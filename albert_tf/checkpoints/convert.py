@@ -12,7 +12,12 @@ from albert_tf import files
 from albert_tf.checkpoints import bundle, fast_tokenizer, huggingface
 from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.checkpoints.load import MatchReport, match
-from albert_tf.checkpoints.name_map import encoder_entries, expand_sharing, head_entries, heads_present
+from albert_tf.checkpoints.name_map import (
+  encoder_entries,
+  expand_sharing,
+  head_entries,
+  heads_present,
+)
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.conversion import ConvertOptions
 from albert_tf.configs.task import TaskSpec
@@ -29,7 +34,12 @@ from albert_tf.tokenization.config import (
 )
 
 # Keys of the original's JSON that it reads only with --init_from_group0.
-_ORIGINAL_UNUSED = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}
+_ORIGINAL_UNUSED = {
+  "down_scale_factor": 1,
+  "gap_size": 0,
+  "net_structure_type": 0,
+  "num_memory_blocks": 0,
+}
 
 
 def convert(input_path: str, output_path: str, options: ConvertOptions) -> MatchReport:
@@ -77,10 +87,14 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
       if task and task.kind == "sentence_vectors":
         huggingface.write_sentence_modules(directory, config, task)
       longest = min(task.max_seq_length if task else math.inf, config.max_position_embeddings)
-      _write_tokenizer(directory, checkpoint.tokenizer, name=HUGGING_FACE_MODEL, max_length=int(longest))
+      _write_tokenizer(
+        directory, checkpoint.tokenizer, name=HUGGING_FACE_MODEL, max_length=int(longest)
+      )
     else:
       tensors = {**variables, **slots, "global_step": np.array(checkpoint.global_step, np.int64)}
-      _write_tensorflow(directory, checkpoint, config, tensors, is_original=options.output_format == "tf1")
+      _write_tensorflow(
+        directory, checkpoint, config, tensors, is_original=options.output_format == "tf1"
+      )
   return report
 
 
@@ -112,7 +126,11 @@ def _write_tensorflow(
   *,
   is_original: bool,
 ) -> None:
-  prefix, text, name = f"checkpoints/model.ckpt-{checkpoint.global_step}", config.to_json_string(), MODEL_FILE
+  prefix, text, name = (
+    f"checkpoints/model.ckpt-{checkpoint.global_step}",
+    config.to_json_string(),
+    MODEL_FILE,
+  )
   if is_original:
     prefix = "model.ckpt-best"
     text = json.dumps(original_config_dict(config), indent=2, sort_keys=True) + "\n"
@@ -154,7 +172,9 @@ def _write_tokenizer(
   path, settings = tokenizer
   is_wordpiece = isinstance(settings, WordPieceConfig)
   vocabulary = vocabulary_bytes(path)
-  with files.atomic_writer(os.path.join(directory, VOCABULARY_FILE if is_wordpiece else name)) as stream:
+  with files.atomic_writer(
+    os.path.join(directory, VOCABULARY_FILE if is_wordpiece else name)
+  ) as stream:
     stream.write(vocabulary)
   if name != HUGGING_FACE_MODEL:
     files.write_json(os.path.join(directory, "tokenizer.json"), settings.to_dict())

@@ -9,7 +9,13 @@ from safetensors import SafetensorError
 import safetensors.numpy
 
 from albert_tf import files
-from albert_tf.checkpoints.name_map import HEADS, Entry, encoder_entries, head_entries, heads_present
+from albert_tf.checkpoints.name_map import (
+  HEADS,
+  Entry,
+  encoder_entries,
+  head_entries,
+  heads_present,
+)
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
@@ -23,7 +29,9 @@ _TIED = {
   "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
   "predictions.decoder.bias": "predictions.bias",
 }
-_MAPPING = "albert.encoder.embedding_hidden_mapping_in"  # This project has it only where E and H differ.
+_MAPPING = (
+  "albert.encoder.embedding_hidden_mapping_in"  # This project has it only where E and H differ.
+)
 _ENCODER_PARTS = ("embeddings.", "encoder.", "pooler.")
 _ARCHITECTURES = {
   ("masked_lm", "sentence_order"): "AlbertForPreTraining",
@@ -61,7 +69,9 @@ def to_original(
   Returns:
     (original name → array, where unknown names do not change; [(name, why it was left out)]).
   """
-  tensors = {f"albert.{n}" if n.startswith(_ENCODER_PARTS) else n: value for n, value in tensors.items()}
+  tensors = {
+    f"albert.{n}" if n.startswith(_ENCODER_PARTS) else n: value for n, value in tensors.items()
+  }
   dropped = [(name, "a table of constants") for name in _BUFFERS if name in tensors]
   if "predictions.decoder.bias" in tensors and "predictions.bias" not in tensors:
     tensors["predictions.bias"] = tensors["predictions.decoder.bias"]
@@ -102,7 +112,9 @@ def _identity_mapping(tensors: Mapping[str, np.ndarray], source: str) -> list[tu
   return [(f"{_MAPPING}.{part}", "the identity, since E equals H") for part in ("weight", "bias")]
 
 
-def from_original(variables: Mapping[str, np.ndarray], config: AlbertConfig) -> dict[str, np.ndarray]:
+def from_original(
+  variables: Mapping[str, np.ndarray], config: AlbertConfig
+) -> dict[str, np.ndarray]:
   """The reverse of `to_original`. Tied copies are left out, as in Hugging Face's own files.
 
   If E = H, it adds an identity mapping from E to H: Hugging Face would give a missing one random values.
@@ -117,7 +129,9 @@ def from_original(variables: Mapping[str, np.ndarray], config: AlbertConfig) -> 
       f"Every variable must have a name in Hugging Face's ALBERT. Received: {', '.join(unknown)}. "
       "Leave them out, or keep the checkpoint in this project's format."
     )
-  tensors = {entries[name].huggingface: _transpose(entries[name], value) for name, value in variables.items()}
+  tensors = {
+    entries[name].huggingface: _transpose(entries[name], value) for name, value in variables.items()
+  }
   if config.embedding_size == config.hidden_size:
     size = config.hidden_size
     tensors |= {
@@ -128,7 +142,10 @@ def from_original(variables: Mapping[str, np.ndarray], config: AlbertConfig) -> 
 
 
 def write_directory(
-  directory: str, variables: Mapping[str, np.ndarray], config: AlbertConfig, task: TaskSpec | None = None
+  directory: str,
+  variables: Mapping[str, np.ndarray],
+  config: AlbertConfig,
+  task: TaskSpec | None = None,
 ) -> None:
   """Writes `config.json` and the weights; `AutoModel.from_pretrained(directory)` loads them.
 
@@ -147,7 +164,9 @@ def write_directory(
     values["id2label"] = {str(i): label for i, label in enumerate(labels)}
     values["label2id"] = {label: i for i, label in enumerate(labels)}
   values |= task.to_huggingface_dict() if task else {}
-  safetensors.numpy.save_file(tensors, os.path.join(directory, SAFETENSORS_FILE), metadata={"format": "pt"})
+  safetensors.numpy.save_file(
+    tensors, os.path.join(directory, SAFETENSORS_FILE), metadata={"format": "pt"}
+  )
   files.write_json(os.path.join(directory, "config.json"), dict(sorted(values.items())))
 
 
@@ -161,7 +180,11 @@ def write_sentence_modules(directory: str, config: AlbertConfig, task: TaskSpec)
     {"idx": i, "name": str(i), "path": path, "type": kind + name}
     for i, (name, path) in enumerate(paths.items())
   ]
-  modes = {"mean_tokens": task.pooling == "mean", "cls_token": task.pooling == "cls", "max_tokens": False}
+  modes = {
+    "mean_tokens": task.pooling == "mean",
+    "cls_token": task.pooling == "cls",
+    "max_tokens": False,
+  }
   pooling = {f"pooling_mode_{mode}": value for mode, value in modes.items()}
   for path in filter(None, paths.values()):
     files.makedirs(os.path.join(directory, path))

@@ -37,7 +37,9 @@ class MatchReport:
   def lines(self) -> list[str]:
     """One line for each variable, and for each reason why some were left out; then a summary."""
     listed = [
-      f"{name}  {state}" for state in ("missing", "unused", "matched") for name in getattr(self, state)
+      f"{name}  {state}"
+      for state in ("missing", "unused", "matched")
+      for name in getattr(self, state)
     ]
     reasons = collections.Counter(reason for _, reason in self.dropped)
     listed += [f"{count} left out: {reason}" for reason, count in reasons.items()]
@@ -78,9 +80,13 @@ def load_weights(
     checkpoint = read_checkpoint(checkpoint)
   if isinstance(checkpoint, Checkpoint):
     source, checkpoint = checkpoint.path, checkpoint.variables
-  variables: Mapping[str, tf.Variable] = model if isinstance(model, Mapping) else named_variables(model)
+  variables: Mapping[str, tf.Variable] = (
+    model if isinstance(model, Mapping) else named_variables(model)
+  )
   expected = [Entry(name, tuple(variable.shape), "") for name, variable in variables.items()]
-  report = match(checkpoint, expected, allow_missing=allow_missing, allow_unused=allow_unused, source=source)
+  report = match(
+    checkpoint, expected, allow_missing=allow_missing, allow_unused=allow_unused, source=source
+  )
   for name in report.matched:
     variables[name].assign(checkpoint[name])
   return report

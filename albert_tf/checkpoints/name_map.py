@@ -147,7 +147,9 @@ def check_encoder(config: AlbertConfig, variables: Mapping[str, Any], *, source:
     if entry.name in variables:
       entry.check(tuple(variables[entry.name].shape), source=source)
   missing = [entry.name for entry in entries if entry.name not in variables]
-  if 2 * len(missing) > len(entries):  # Single ones are for `match`, which knows what may be missing.
+  if 2 * len(missing) > len(
+    entries
+  ):  # Single ones are for `match`, which knows what may be missing.
     raise UserError(
       f"A checkpoint must hold what its configuration names. Received: {source}, missing: {missing[0]} and "
       f"{len(missing) - 1} others of {len(entries)}. Give the configuration this checkpoint was made with."
@@ -162,7 +164,9 @@ def head_entries(config: AlbertConfig, head: str) -> list[Entry]:
 def heads_present(config: AlbertConfig, present: Iterable[str]) -> list[str]:
   """Heads with at least one variable among the names."""
   names = set(present)
-  return [head for head in HEADS if any(entry.name in names for entry in head_entries(config, head))]
+  return [
+    head for head in HEADS if any(entry.name in names for entry in head_entries(config, head))
+  ]
 
 
 def block_prefix(group: int, inner: int) -> str:
@@ -180,12 +184,16 @@ def expand_sharing(config: AlbertConfig, variables: Mapping[str, Any]) -> dict[s
       for rows, owner in ((_ATTENTION, config.attention_owner), (_FFN, config.ffn_owner)):
         source = block_prefix(*owner(layer, inner))
         expanded |= {
-          target + row[0]: variables[source + row[0]] for row in rows if source + row[0] in variables
+          target + row[0]: variables[source + row[0]]
+          for row in rows
+          if source + row[0] in variables
         }
   return expanded
 
 
-def _entries(config: AlbertConfig, rows: _Rows, prefix: str, huggingface_prefix: str) -> Iterator[Entry]:
+def _entries(
+  config: AlbertConfig, rows: _Rows, prefix: str, huggingface_prefix: str
+) -> Iterator[Entry]:
   sizes: dict[str, int | None] = {
     "V": config.vocab_size,
     "E": config.embedding_size,
@@ -199,4 +207,6 @@ def _entries(config: AlbertConfig, rows: _Rows, prefix: str, huggingface_prefix:
     "2": 2,
   }
   for name, shape, huggingface in rows:
-    yield Entry(prefix + name, tuple(sizes[letter] for letter in shape), huggingface_prefix + huggingface)
+    yield Entry(
+      prefix + name, tuple(sizes[letter] for letter in shape), huggingface_prefix + huggingface
+    )

@@ -64,7 +64,9 @@ def read_start(
     return Start(config=config, tokenizer=tokenizer, checkpoint=None, source="random weights")
   checkpoint = read_checkpoint(init_checkpoint, config_file=albert_config_file)
   tokenizer = checkpoint.load_tokenizer(path, do_lower_case=do_lower_case)
-  return Start(config=checkpoint.config, tokenizer=tokenizer, checkpoint=checkpoint, source=checkpoint.path)
+  return Start(
+    config=checkpoint.config, tokenizer=tokenizer, checkpoint=checkpoint, source=checkpoint.path
+  )
 
 
 def load_encoder_weights(model: Any, start: Start, *, seed: int) -> None:

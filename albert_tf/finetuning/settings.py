@@ -26,7 +26,9 @@ class FineTuneSettings(DepthSettings, OtherDepth):
   gradient_accumulation_steps: int = setting(
     1, "Number of micro-batches that each batch is computed in, to save memory.", minimum=1
   )
-  remat: bool = setting(False, "Recompute activations in the backward pass, to save memory; it is slower.")
+  remat: bool = setting(
+    False, "Recompute activations in the backward pass, to save memory; it is slower."
+  )
   eval_batch_size: int = setting(
     64,
     "Examples of an evaluation batch.",
@@ -46,8 +48,12 @@ class FineTuneSettings(DepthSettings, OtherDepth):
   num_warmup_steps: int = setting(
     -1, "Number of updates of warm-up; -1: --warmup_proportion decides.", aliases=("warmup_step",)
   )
-  warmup_proportion: float = setting(0.1, "Share of the updates that are warm-up.", minimum=0, below=1)
-  poly_power: float = setting(1.0, "Power of the learning rate's polynomial decay; 1 is linear.", above=0)
+  warmup_proportion: float = setting(
+    0.1, "Share of the updates that are warm-up.", minimum=0, below=1
+  )
+  poly_power: float = setting(
+    1.0, "Power of the learning rate's polynomial decay; 1 is linear.", above=0
+  )
   optimizer: Literal["adamw", "lamb"] = setting("adamw", "The optimizer.")
   weight_decay: float = setting(0.01, "Weight decay, not for biases and LayerNorm.", minimum=0)
   clip_norm: float = setting(1.0, "Largest global norm of the gradient; 0: no limit.", minimum=0)
@@ -91,7 +97,9 @@ class FineTuneSettings(DepthSettings, OtherDepth):
 
     The numbers of replicas and micro-batches are left out, because they only change rounding and dropout masks.
     """
-    values = {name: value for name, value in self.to_dict().items() if name not in _WITHOUT_INFLUENCE}
+    values = {
+      name: value for name, value in self.to_dict().items() if name not in _WITHOUT_INFLUENCE
+    }
     return values | {"mixed_precision": self.distribution.precision}
 
 

@@ -15,7 +15,12 @@ _CONTEXTS_AT_ONCE = 256
 
 
 def answer_positions(
-  rows: Mapping[str, np.ndarray], contexts: Any, answers: Any, *, tokenizer: AlbertTokenizer, may_lack: bool
+  rows: Mapping[str, np.ndarray],
+  contexts: Any,
+  answers: Any,
+  *,
+  tokenizer: AlbertTokenizer,
+  may_lack: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
   """First and last position of each answer, int32 `[B]`; 0, that of [CLS], for an empty answer.
 
@@ -30,7 +35,9 @@ def answer_positions(
   """
   texts, parts = _strings(contexts), _strings(answers)
   if len(texts) != len(parts):
-    raise UserError(f"Each question has one answer. Received: {len(texts)} contexts, {len(parts)} answers.")
+    raise UserError(
+      f"Each question has one answer. Received: {len(texts)} contexts, {len(parts)} answers."
+    )
   begins = np.array([text.find(part) for text, part in zip(texts, parts, strict=True)], np.int32)
   ends = begins + np.array(list(map(len, parts)), np.int32)
   offsets = GraphOffsets(tokenizer, graph_tokenizer(tokenizer))

@@ -39,7 +39,12 @@ def open_model(kind: str, init_checkpoint: str, *, spm_model_file: str = "", **o
 
 
 def export_saved_model(
-  *, model: str, output_dir: str, version: int = 1, settings: ExportSettings | None = None, **options: Any
+  *,
+  model: str,
+  output_dir: str,
+  version: int = 1,
+  settings: ExportSettings | None = None,
+  **options: Any,
 ) -> str:
   """Exports the model of a run directory; returns the path of the SavedModel, `<output_dir>/<version>`.
 

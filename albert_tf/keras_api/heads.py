@@ -126,12 +126,16 @@ class Squad2Head(ConfigLayer):
     x = sequence_output
     start_logits = _masked(tf.squeeze(self.start_dense(x), -1), p_mask)  # [B, S]
     start_log_probs = tf.nn.log_softmax(start_logits)
-    outputs = {"cls_logits": self._answerability(x, start_logits, resolve_seed(seed, training=training))}
+    outputs = {
+      "cls_logits": self._answerability(x, start_logits, resolve_seed(seed, training=training))
+    }
     if start_positions is not None:
       end_log_probs = self._end_log_probs(x, start_positions[:, tf.newaxis], p_mask)[:, 0]
       return {**outputs, "start_log_probs": start_log_probs, "end_log_probs": end_log_probs}
     start_top, start_index = tf.math.top_k(start_log_probs, k=self.start_n_top)  # [B, K]
-    end_top, end_index = tf.math.top_k(self._end_log_probs(x, start_index, p_mask), k=self.end_n_top)
+    end_top, end_index = tf.math.top_k(
+      self._end_log_probs(x, start_index, p_mask), k=self.end_n_top
+    )
     flat = tf.stack([tf.shape(x)[0], self.start_n_top * self.end_n_top])
     return {
       **outputs,
@@ -151,7 +155,9 @@ class Squad2Head(ConfigLayer):
     logits = tf.squeeze(self.end_dense_1(self.end_norm(self.end_dense_0(pair))), -1)
     return tf.nn.log_softmax(_masked(logits, p_mask[:, tf.newaxis]))
 
-  def _answerability(self, x: tf.Tensor, masked_start_logits: tf.Tensor, seed: tf.Tensor | None) -> tf.Tensor:
+  def _answerability(
+    self, x: tf.Tensor, masked_start_logits: tf.Tensor, seed: tf.Tensor | None
+  ) -> tf.Tensor:
     weights = tf.cast(tf.nn.softmax(masked_start_logits), x.dtype)
     summary = tf.linalg.matvec(x, weights, transpose_a=True)  # [B, H]
     hidden = self.answer_dense_0(tf.concat([summary, x[:, 0]], axis=-1))

@@ -92,7 +92,9 @@ class AlbertPreprocessor(keras.layers.Layer):
         f"{' and '.join(_SENTENCEPIECE_KINDS)} are tokenized with SentencePiece. Received: kind={kind!r} with a "
         f"{type(tokenizer).__name__}. Tokenize before, and give a model with preprocessor=None ids."
       )
-    self.max_length = whole_number(max_length, "max_length", minimum=SHORTEST_ROW, maximum=MOST_POSITIONS)
+    self.max_length = whole_number(
+      max_length, "max_length", minimum=SHORTEST_ROW, maximum=MOST_POSITIONS
+    )
     if kind == "question" and max_length <= max_query_length + 3:
       raise UserError(
         "max_length must be more than max_query_length + 3, else no text is left to answer from. Received: "
@@ -147,14 +149,18 @@ class AlbertPreprocessor(keras.layers.Layer):
 
   def pack(self, inputs: Mapping[str, Any], *, pad_to_max_length: bool = False) -> Tensors:
     """The outputs of a call, for inputs by name."""
-    columns = {name: limit_characters(tf.convert_to_tensor(value)) for name, value in inputs.items()}
+    columns = {
+      name: limit_characters(tf.convert_to_tensor(value)) for name, value in inputs.items()
+    }
     sizes: dict[str, Any] = {"max_length": self.max_length, "pad_to_max_length": pad_to_max_length}
     if self.kind == "choices":
       return choice_batch(self._graph, **columns, max_qa_length=self.max_qa_length, **sizes)
     if self.kind == "question":
       return question_batch(self._graph, **columns, max_query_length=self.max_query_length, **sizes)
     if self.kind == "sentences" and len(columns) > 1:
-      batch = text_batch(self._graph, tf.concat(list(columns.values()), axis=0), **sizes)  # [N B, S]
+      batch = text_batch(
+        self._graph, tf.concat(list(columns.values()), axis=0), **sizes
+      )  # [N B, S]
       of_text = {name: tf.split(tensor, len(columns)) for name, tensor in batch.items()}
       return {name: tf.stack(parts, axis=1) for name, parts in of_text.items()}
     if self.kind == "words":
@@ -181,8 +187,12 @@ def _packed(tokenizer: Tokenizer) -> dict[str, str]:
   """The tokenizer's files as text, by name."""
   with tempfile.TemporaryDirectory() as folder:
     tokenizer.save_pretrained(folder)
-    contents = {name: files.read_bytes(os.path.join(folder, name)) for name in sorted(files.listdir(folder))}
-  return {name: base64.b64encode(zlib.compress(content, 9)).decode() for name, content in contents.items()}
+    contents = {
+      name: files.read_bytes(os.path.join(folder, name)) for name in sorted(files.listdir(folder))
+    }
+  return {
+    name: base64.b64encode(zlib.compress(content, 9)).decode() for name, content in contents.items()
+  }
 
 
 def _unpacked(packed: Mapping[str, str]) -> Tokenizer:
@@ -197,7 +207,9 @@ def _unpacked(packed: Mapping[str, str]) -> Tokenizer:
 def _strings(value: Any, name: str) -> Any:
   """The strings as an array or tensor; lists of words of different lengths are padded with ""."""
   if isinstance(value, (str, bytes)):
-    raise UserError(f"{name} is a batch of strings. Received: one string, {value!r:.60}. Put it in a list.")
+    raise UserError(
+      f"{name} is a batch of strings. Received: one string, {value!r:.60}. Put it in a list."
+    )
   if isinstance(value, tf.RaggedTensor):
     value = value.to_tensor()
   if isinstance(value, (list, tuple)) and name in _MATRICES:

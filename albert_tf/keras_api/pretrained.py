@@ -37,7 +37,9 @@ class AlbertEncoder(TextModel, Encoder):
     outputs = super().call(inputs, training=training, seed=seed, depth=depth)
     mask = text_inputs(inputs).get("input_mask")
     if mask is not None and "read_positions" not in inputs:
-      outputs["sequence_output"]._keras_mask = mask > 0  # As the layer `Embedding(mask_zero=True)` sets it.
+      outputs["sequence_output"]._keras_mask = (
+        mask > 0
+      )  # As the layer `Embedding(mask_zero=True)` sets it.
     return outputs
 
 
@@ -75,7 +77,9 @@ class AlbertMaskedLM(TextModel):
     policy = {"dtype": self.dtype_policy}
     self.encoder = Encoder(config, **self.encoder_options, **policy)
     self.encoder.pooler.trainable = False  # This model does not use the pooler.
-    self.masked_lm = MaskedLmHead(config, name="masked_lm", accelerated=self.encoder.accelerated, **policy)
+    self.masked_lm = MaskedLmHead(
+      config, name="masked_lm", accelerated=self.encoder.accelerated, **policy
+    )
     self.build()
 
   def call(
@@ -91,7 +95,9 @@ class AlbertMaskedLM(TextModel):
     hidden = self.encoder(texts, training=training, seed=seed, depth=depth)["sequence_output"]
     return self.masked_lm(hidden, None, self.encoder.embeddings.word_embeddings)
 
-  def fill(self, texts: Any, *, top_k: int = 5, batch_size: int = 32) -> list[list[list[tuple[str, float]]]]:
+  def fill(
+    self, texts: Any, *, top_k: int = 5, batch_size: int = 32
+  ) -> list[list[list[tuple[str, float]]]]:
     """For each text, for each "[MASK]" in it, the best words and their probabilities, as the SavedModel gives them."""
     filled = []
     for row in served_rows(self, self.columns(texts), batch_size=batch_size, top_k=top_k):

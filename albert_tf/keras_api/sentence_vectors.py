@@ -44,10 +44,15 @@ class AlbertSentenceEncoder(TaskModel):
   def _encode(self, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
     return super()._encode(joined_rows(inputs), **options)
 
-  def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
+  def _answer(
+    self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any
+  ) -> tf.Tensor:
     texts = text_inputs(inputs)
     mask = texts.get("input_mask", tf.ones_like(texts["input_ids"]))
-    x, weights = tf.cast(encoded, tf.float32), tf.reshape(tf.cast(mask, tf.float32), tf.shape(encoded)[:2])
+    x, weights = (
+      tf.cast(encoded, tf.float32),
+      tf.reshape(tf.cast(mask, tf.float32), tf.shape(encoded)[:2]),
+    )
     vectors = x[:, 0]
     if self.task.pooling == "mean":
       total = tf.linalg.matvec(x, weights, transpose_a=True)  # [B N, H]
@@ -69,7 +74,9 @@ class AlbertSentenceEncoder(TaskModel):
     self._require_preprocessor()
     column = np.asarray(self.preprocessor.named({"text": texts})["text"])
     if device_kind(self.distribute_strategy) == "tpu" and len(column):
-      return np.asarray(self.predict(column, batch_size=batch_size, verbose=0))  # All have one length there.
+      return np.asarray(
+        self.predict(column, batch_size=batch_size, verbose=0)
+      )  # All have one length there.
     vectors = np.zeros([len(column), self.config.hidden_size], np.float32)
     order = np.argsort([len(text) for text in column], kind="stable")
     for rows in np.split(order, range(batch_size, len(order), batch_size)) if len(order) else ():
@@ -108,14 +115,18 @@ class InBatchNegatives(keras.losses.Loss):
     # [G, …] of the global batch.
     rows, first = _of_all_replicas(tf.concat([own[:, tf.newaxis], flat], axis=1))
     numbers = rows[:, 0]
-    candidates = tf.reshape(rows[:, 1:], [tf.size(numbers), -1, tf.shape(vectors)[-1]])  # [G, N - 1, H]
+    candidates = tf.reshape(
+      rows[:, 1:], [tf.size(numbers), -1, tf.shape(vectors)[-1]]
+    )  # [G, N - 1, H]
     place = tf.range(tf.size(numbers))
     mine = (tf.range(tf.size(own)) + first)[:, tf.newaxis] == place  # [B, G]
     once = tf.argmax(numbers[:, tf.newaxis] == numbers, axis=1, output_type=tf.int32) == place
     counts = mine | (once & (own[:, tf.newaxis] != numbers))
     similarity = tf.einsum("bh,gnh->bng", vectors[:, 0], candidates) / self.temperature
     positive = tf.reduce_sum(tf.where(mine, similarity[:, 0], 0.0), axis=1)
-    return tf.reduce_logsumexp(tf.where(counts[:, tf.newaxis], similarity, -1e9), axis=[1, 2]) - positive
+    return (
+      tf.reduce_logsumexp(tf.where(counts[:, tf.newaxis], similarity, -1e9), axis=[1, 2]) - positive
+    )
 
   def get_config(self) -> dict[str, Any]:
     return {**super().get_config(), "temperature": self.temperature}
@@ -126,17 +137,26 @@ def _of_all_replicas(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
   It uses a sum over replicas, which has a gradient and a static shape.
   """
-  context, count = tf.distribute.get_replica_context(), tf.distribute.get_strategy().num_replicas_in_sync
+  context, count = (
+    tf.distribute.get_replica_context(),
+    tf.distribute.get_strategy().num_replicas_in_sync,
+  )
   if context is None or count == 1:
     return x, tf.constant(0)
   replica = context.replica_id_in_sync_group
   placed = tf.tensordot(tf.one_hot(replica, count, dtype=x.dtype), x, axes=0)  # [replicas, B, …]
   everything = context.all_reduce(tf.distribute.ReduceOp.SUM, placed)
-  return tf.reshape(everything, tf.concat([[-1], tf.shape(x)[1:]], axis=0)), replica * tf.shape(x)[0]
+  return tf.reshape(everything, tf.concat([[-1], tf.shape(x)[1:]], axis=0)), replica * tf.shape(x)[
+    0
+  ]
 
 
 @keras.saving.register_keras_serializable("albert_tf")
 def cosine_regression(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
   """Squared difference of the cosine of `[B, 2, H]` and a similarity from 0 to 1, `[B]` (1908.10084, section 3.1)."""
-  first, second = tf.unstack(tf.math.l2_normalize(tf.cast(y_pred, tf.float32), axis=-1), num=2, axis=1)
-  return tf.square(tf.reduce_sum(first * second, axis=-1) - tf.reshape(tf.cast(y_true, tf.float32), [-1]))
+  first, second = tf.unstack(
+    tf.math.l2_normalize(tf.cast(y_pred, tf.float32), axis=-1), num=2, axis=1
+  )
+  return tf.square(
+    tf.reduce_sum(first * second, axis=-1) - tf.reshape(tf.cast(y_true, tf.float32), [-1])
+  )

@@ -31,7 +31,10 @@ def joined_rows(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   """Reshapes `[B, C, S]` to `[B C, S]`; leaves `[B, S]`."""
   texts = text_inputs(inputs)
   dynamic, length = tf.shape(texts["input_ids"])[-1], texts["input_ids"].shape[-1]
-  return {key: tf.reshape(value, [-1, dynamic if length is None else length]) for key, value in texts.items()}
+  return {
+    key: tf.reshape(value, [-1, dynamic if length is None else length])
+    for key, value in texts.items()
+  }
 
 
 class TaskModel(TextModel):
@@ -99,7 +102,9 @@ class TaskModel(TextModel):
     return self.task.export_kind
 
   @classmethod
-  def plan_load(cls, checkpoint: Checkpoint, max_length: int | None, options: Mapping[str, Any]) -> LoadPlan:
+  def plan_load(
+    cls, checkpoint: Checkpoint, max_length: int | None, options: Mapping[str, Any]
+  ) -> LoadPlan:
     """See `TextModel.plan_load`; a run fine-tuned for this class brings its task and its head."""
     task_fields = {name: value for name, value in options.items() if name in _TASK_OPTIONS}
     for name in ("label_names", "thresholds"):

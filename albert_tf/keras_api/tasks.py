@@ -46,7 +46,9 @@ class _WithLabels(TaskModel):
     return ClassificationHead(self.config, **{"num_labels": self.task.num_labels, **options})
 
   @classmethod
-  def make_task(cls, *, num_labels: int | None = None, problem: str | None = None, **fields: Any) -> TaskSpec:
+  def make_task(
+    cls, *, num_labels: int | None = None, problem: str | None = None, **fields: Any
+  ) -> TaskSpec:
     if problem and problem not in cls.task_kinds:
       raise UserError(f"problem must be one of {', '.join(cls.task_kinds)}. Received: {problem!r}.")
     names = fields.pop("label_names", ())
@@ -162,8 +164,12 @@ class AlbertMultipleChoice(TaskModel):
   def _encode(self, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
     return super()._encode(joined_rows(inputs), **options)
 
-  def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
-    return tf.reshape(self.head(encoded, **options), tf.shape(inputs["input_ids"])[:2])  # [B C, 1] → [B, C]
+  def _answer(
+    self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any
+  ) -> tf.Tensor:
+    return tf.reshape(
+      self.head(encoded, **options), tf.shape(inputs["input_ids"])[:2]
+    )  # [B C, 1] → [B, C]
 
   def checked_labels(self, labels: Any, inputs: Any) -> Any:
     """The numbers of the right choices."""
@@ -276,7 +282,9 @@ class AlbertQuestionAnswering(TaskModel):
       return super()._prepared(x, y)
     rows, _ = super()._prepared(x)
     contexts, tokenizer = self.columns(x)["context"], self.preprocessor.tokenizer
-    starts, ends = answer_positions(rows, contexts, y, tokenizer=tokenizer, may_lack=not self._is_span)
+    starts, ends = answer_positions(
+      rows, contexts, y, tokenizer=tokenizer, may_lack=not self._is_span
+    )
     # SQuAD 1.1 has two outputs, and ignores the added input.
     targets = zip(squad_losses(self.task.squad_version), (starts, ends, starts == 0), strict=False)
     return {**rows, "start_positions": starts}, dict(targets)
@@ -292,7 +300,10 @@ class AlbertQuestionAnswering(TaskModel):
 
   def checkpoint_items(self) -> dict[str, Any]:
     prefix = "cls/squad/" if self._is_span else ""
-    return {"bert": self.encoder, **{prefix + k: v for k, v in self.head.checkpoint_items().items()}}
+    return {
+      "bert": self.encoder,
+      **{prefix + k: v for k, v in self.head.checkpoint_items().items()},
+    }
 
 
 _CLASSES: tuple[type[TaskModel], ...] = (

@@ -31,7 +31,9 @@ _OTHER_FORMATS = {
   "litert": "Call save_pretrained, and give its folder to tpu_scripts/export_lite.py --init_checkpoint",
   "onnx": 'Call save_pretrained, and follow "ONNX" in docs/serving.md',
 }
-_ROWS_AT_ONCE = 1024  # Texts tokenized together: twice as fast as all texts together, in half the memory.
+_ROWS_AT_ONCE = (
+  1024  # Texts tokenized together: twice as fast as all texts together, in half the memory.
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,9 +65,13 @@ class TextModel(ConfigModel):
 
   export_kind: str  # The kind of SavedModel; see `export_saved_model.py --model`.
   text_kind = "text"  # `kind` of its `AlbertPreprocessor`.
-  per_piece = False  # Whether outputs have an axis S; then all batches of a data set need the same S.
+  per_piece = (
+    False  # Whether outputs have an axis S; then all batches of a data set need the same S.
+  )
   labels_in_words = "a label"
-  new_variables = ""  # Pattern of variables that a checkpoint may lack; they keep their initial values.
+  new_variables = (
+    ""  # Pattern of variables that a checkpoint may lack; they keep their initial values.
+  )
   _default_save_signature = None  # Else Keras' `export` of an outer model traces it on floats.
 
   @classmethod
@@ -95,7 +101,9 @@ class TextModel(ConfigModel):
     checkpoint = path if isinstance(path, Checkpoint) else read_checkpoint(path)
     config = (config or checkpoint.config).at_depth(num_hidden_layers)
     if max_length is not None:
-      max_length = whole_number(max_length, "max_length", minimum=SHORTEST_ROW, maximum=MOST_POSITIONS)
+      max_length = whole_number(
+        max_length, "max_length", minimum=SHORTEST_ROW, maximum=MOST_POSITIONS
+      )
       config.check_length(max_length, f"a model of {checkpoint.path}")
     plan = cls.plan_load(checkpoint, max_length, options)
     arguments = dict(plan.options)
@@ -103,14 +111,20 @@ class TextModel(ConfigModel):
       # A task of Hugging Face may name a greater length than the model has positions.
       max_length = min(plan.lengths["max_length"], config.max_position_embeddings)
       arguments["preprocessor"] = AlbertPreprocessor(
-        checkpoint.load_tokenizer(), kind=cls.text_kind, **{**plan.lengths, "max_length": max_length}
+        checkpoint.load_tokenizer(),
+        kind=cls.text_kind,
+        **{**plan.lengths, "max_length": max_length},
       )
     model = cls(config, **arguments)
     may_be_missing = "/lora_[ab]$"  # Low-rank additions are always new.
     if plan.may_be_missing:
       may_be_missing += f"|{plan.may_be_missing}"
     load_weights(
-      model, plan.variables, allow_missing=may_be_missing, allow_unused=ANY_HEAD, source=checkpoint.path
+      model,
+      plan.variables,
+      allow_missing=may_be_missing,
+      allow_unused=ANY_HEAD,
+      source=checkpoint.path,
     )
     return model
 
@@ -136,7 +150,9 @@ class TextModel(ConfigModel):
         )
 
   @classmethod
-  def plan_load(cls, checkpoint: Checkpoint, max_length: int | None, options: Mapping[str, Any]) -> LoadPlan:
+  def plan_load(
+    cls, checkpoint: Checkpoint, max_length: int | None, options: Mapping[str, Any]
+  ) -> LoadPlan:
     """Decides what `from_pretrained` makes of a checkpoint, of its `max_length` and of its other options."""
     if max_length is None:
       max_length = checkpoint.config.max_position_embeddings
@@ -153,11 +169,15 @@ class TextModel(ConfigModel):
       inputs = self.preprocessor(inputs)
     return super().__call__(inputs, *args, **kwargs)
 
-  def fit(self, x: Any = None, y: Any = None, *args: Any, validation_data: Any = None, **kwargs: Any) -> Any:
+  def fit(
+    self, x: Any = None, y: Any = None, *args: Any, validation_data: Any = None, **kwargs: Any
+  ) -> Any:
     """`keras.Model.fit`, for ids or texts."""
     x, y = self._prepared(x, y)
     if isinstance(x, Mapping) and y is None and getattr(self, "loss", None) is not None:
-      raise UserError(f"`fit` needs y, {self.labels_in_words} for each row. Received: none. Give it.")
+      raise UserError(
+        f"`fit` needs y, {self.labels_in_words} for each row. Received: none. Give it."
+      )
     if isinstance(validation_data, (tuple, list)):
       held_x, held_y, *weights = validation_data
       held_weights = [finite(column, "sample_weight") for column in weights if column is not None]
@@ -166,7 +186,9 @@ class TextModel(ConfigModel):
       validation_data, _ = self._prepared(validation_data)
     if isinstance(x, tf.data.Dataset):
       kwargs.setdefault("shuffle", False)  # Keras 3 warns that it cannot shuffle a data set.
-    return super().fit(x, y, *args, validation_data=validation_data, **self._checked_weights(kwargs))
+    return super().fit(
+      x, y, *args, validation_data=validation_data, **self._checked_weights(kwargs)
+    )
 
   def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
     """`keras.Model.evaluate`, for ids or texts."""
@@ -254,7 +276,9 @@ class TextModel(ConfigModel):
 
     @tf.autograph.experimental.do_not_convert  # AutoGraph would hide the types of our errors.
     def prepare(*element: Any) -> Any:
-      x, y, weight = keras.utils.unpack_x_y_sample_weight(element[0] if len(element) == 1 else element)
+      x, y, weight = keras.utils.unpack_x_y_sample_weight(
+        element[0] if len(element) == 1 else element
+      )
       ids = self.preprocessor.pack(self.preprocessor.named(x), pad_to_max_length=pad)
       return keras.utils.pack_x_y_sample_weight(ids, y, weight)
 
@@ -331,7 +355,9 @@ class TextModel(ConfigModel):
     names = [field.name for field in dataclasses.fields(ExportSettings)]
     unknown = sorted(set(settings) - set(names))
     if unknown:
-      raise UserError(f"`export` takes {', '.join(names)}. Received: {', '.join(unknown)}. Correct the name.")
+      raise UserError(
+        f"`export` takes {', '.join(names)}. Received: {', '.join(unknown)}. Correct the name."
+      )
     self._require_preprocessor()
     chosen = ExportSettings(**{"max_seq_length": self.preprocessor.max_length, **settings})
     export_model(self.merged(), files.text_of(filepath), chosen)
@@ -351,7 +377,9 @@ class TextModel(ConfigModel):
     optimizer = getattr(self, "optimizer", None)
     step = 0
     if optimizer is not None:
-      step = int(tf.convert_to_tensor(optimizer.iterations))  # With Keras' own accumulation no variable.
+      step = int(
+        tf.convert_to_tensor(optimizer.iterations)
+      )  # With Keras' own accumulation no variable.
     with files.atomic_directory(directory) as folder:
       files.write_text(os.path.join(folder, "albert_config.json"), self.config.to_json_string())
       if self.preprocessor is not None:
@@ -374,7 +402,9 @@ class TextModel(ConfigModel):
     check_finite(values, type(self).__name__)
     if len(values) == len(variables):
       return self
-    config.get("encoder_options", config)["lora_rank"] = 0  # `AlbertEncoder` has it at the top level.
+    config.get("encoder_options", config)["lora_rank"] = (
+      0  # `AlbertEncoder` has it at the top level.
+    )
     model = type(self).from_config(config)
     for name, variable in named_variables(model).items():
       variable.assign(values[name])
@@ -415,4 +445,6 @@ def _stacked(name: str, parts: list[np.ndarray]) -> np.ndarray:
   """The rows of all parts, padded to the longest: `p_mask` with 1, other arrays with 0, the id of [PAD]."""
   longest = max(part.shape[-1] for part in parts)
   fill = functools.partial(np.pad, constant_values=int(name == "p_mask"))
-  return np.concatenate([fill(p, [(0, 0)] * (p.ndim - 1) + [(0, longest - p.shape[-1])]) for p in parts])
+  return np.concatenate(
+    [fill(p, [(0, 0)] * (p.ndim - 1) + [(0, longest - p.shape[-1])]) for p in parts]
+  )

@@ -120,7 +120,11 @@ def check_records(
             f"{found} values of {name}, expected {spec.length(name)} ({where}). "
             "Set --max_seq_length and --max_predictions_per_seq to those the records were made with."
           )
-      bounds = {INPUT_IDS: vocab_size, MASKED_LM_IDS: vocab_size, MASKED_LM_POSITIONS: spec.max_seq_length}
+      bounds = {
+        INPUT_IDS: vocab_size,
+        MASKED_LM_IDS: vocab_size,
+        MASKED_LM_POSITIONS: spec.max_seq_length,
+      }
       for name, bound in bounds.items():
         wrong = [int(value) for value in features[name] if not 0 <= value < bound]
         if wrong:
@@ -153,7 +157,9 @@ class ExtentReader:
     dataset = tf.data.Dataset.from_tensor_slices(tuple(some))
     dataset = dataset.map(self.read, num_parallel_calls=_PARALLEL_READS, deterministic=True)
     joined = dataset.rebatch(tf.maximum(tf.reduce_sum(some.counts), 1))
-    return joined.reduce(tf.zeros([0], tf.string), lambda _, records: records)  # No extents, no records.
+    return joined.reduce(
+      tf.zeros([0], tf.string), lambda _, records: records
+    )  # No extents, no records.
 
   def read(self, start: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """The records `[start, start + count)` of the list of all; at least one."""
@@ -187,4 +193,6 @@ def _record_dataset(
     buffer_size=last_byte - first_byte,
     byte_offsets=tf.stack([first_byte, tf.zeros_like(first_byte)]),
   )
-  return tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string)).skip(skip).take(count)
+  return (
+    tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string)).skip(skip).take(count)
+  )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # Imports NumPy, which would make `--help` slow.
   from albert_tf.records import PretrainingSpec
 
 
-
 class StepConfig(DepthSettings):
   """How a global batch becomes one update."""
 
@@ -98,7 +97,9 @@ class PretrainingSettings(Settings):
   keep_checkpoint_every_n_steps: int = setting(
     0, "Also keep every checkpoint whose update is a multiple of this; 0: none.", minimum=0
   )
-  eval_batch_size: int = setting(64, "Examples of one evaluation batch.", minimum=1, maximum=MOST_EXAMPLES)
+  eval_batch_size: int = setting(
+    64, "Examples of one evaluation batch.", minimum=1, maximum=MOST_EXAMPLES
+  )
   max_eval_steps: int = setting(100, "Largest number of batches of an evaluation.", minimum=1)
   profile_steps: tuple[int, int] | None = setting(
     None,

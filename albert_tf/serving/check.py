@@ -24,7 +24,15 @@ TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "WordpieceTokenizeWith
 # Core ops that call Python code of the exporting process.
 PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc", "PyCall"}
 ODD_TEXTS = (
-  *(b"", b" ", b"\x00", b"a\x00b", b"\xff\xfe\xf0\x9f", b"\xed\xa0\x80", b"[CLS] [SEP] [MASK] <pad>"),
+  *(
+    b"",
+    b" ",
+    b"\x00",
+    b"a\x00b",
+    b"\xff\xfe\xf0\x9f",
+    b"\xed\xa0\x80",
+    b"[CLS] [SEP] [MASK] <pad>",
+  ),
   "😀👩‍👩‍👧‍👦 e\u0301\u202e \ufeff".encode(),
 )
 LONG_TEXTS = (b"word " * 2000,)  # In a call of its own, so that no other text is padded to it.
@@ -69,7 +77,9 @@ def check_saved_model(path: str, *, pythons: Sequence[str] = ()) -> list[Result]
   with files.local_copy(find_version(path)) as directory:
     for python in (sys.executable, *pythons):
       program = [python, "-I", os.path.abspath(__file__), os.path.abspath(directory)]
-      done = subprocess.run(program, capture_output=True, text=True, errors="replace", env=environment)
+      done = subprocess.run(
+        program, capture_output=True, text=True, errors="replace", env=environment
+      )
       if done.returncode == 0:
         results += [Result(*each) for each in json.loads(done.stdout.splitlines()[-1])]
       else:
@@ -106,7 +116,9 @@ class LoadedModel:
     self._session = tf.compat.v1.Session(graph=tf.Graph())
     with self._session.graph.as_default():
       graph = tf.compat.v1.saved_model.load(self._session, ["serve"], directory)
-    self.signatures = {k: v for k, v in sorted(graph.signature_def.items()) if not k.startswith("__")}
+    self.signatures = {
+      k: v for k, v in sorted(graph.signature_def.items()) if not k.startswith("__")
+    }
 
   def run(self, signature: str, inputs: Arrays) -> dict[str, np.ndarray]:
     """The outputs by name."""
@@ -121,7 +133,9 @@ class Export(LoadedModel):
 
   def __init__(self, directory: str):
     self.ops = ops_of(directory)
-    self.foreign_ops = {op for op in self.ops if op_def_registry.get(op) is None}  # Not of core TensorFlow.
+    self.foreign_ops = {
+      op for op in self.ops if op_def_registry.get(op) is None
+    }  # Not of core TensorFlow.
     super().__init__(directory)
     self.golden = read_golden(directory)  # The Python model's answers.
 
@@ -181,9 +195,7 @@ def check_ops(export: Export) -> str:
     raise CheckFailed(f"ops that need the Python process that made them: {PYTHON_OPS & export.ops}")
   if export.foreign_ops - TEXT_OPS:
     raise CheckFailed(f"ops that TensorFlow Serving does not link: {export.foreign_ops - TEXT_OPS}")
-  return (
-    f"{len(export.ops)} kinds of op; of TensorFlow Text: {', '.join(sorted(export.foreign_ops)) or 'none'}"
-  )
+  return f"{len(export.ops)} kinds of op; of TensorFlow Text: {', '.join(sorted(export.foreign_ops)) or 'none'}"
 
 
 def check_golden(export: Export) -> str:
@@ -205,7 +217,9 @@ def largest_difference(where: str, outputs: Arrays, expected: Arrays) -> float:
   for name, array in outputs.items():
     wanted = expected[name]
     if (array.shape, array.dtype.kind) != (wanted.shape, wanted.dtype.kind):
-      raise CheckFailed(f"{where}: {name} is {array.dtype} {array.shape}, not {wanted.dtype} {wanted.shape}")
+      raise CheckFailed(
+        f"{where}: {name} is {array.dtype} {array.shape}, not {wanted.dtype} {wanted.shape}"
+      )
     if array.dtype.kind != "f":
       wrong = (array != wanted) & ~_ties(expected.get("scores"), array.shape)
       if wrong.any():
@@ -236,7 +250,9 @@ def check_batches(export: Export) -> str:
       if array.shape[:1] != (rows,):
         raise CheckFailed(f"{call.signature}: {name} has shape {array.shape} for {rows} rows")
     for i in range(rows):
-      alone = export.run(call.signature, {name: array[i : i + 1] for name, array in call.inputs.items()})
+      alone = export.run(
+        call.signature, {name: array[i : i + 1] for name, array in call.inputs.items()}
+      )
       sizes = {name: tuple(map(slice, array.shape)) for name, array in alone.items()}
       row = {name: array[i : i + 1][sizes[name]] for name, array in outputs.items()}
       where = f"{call.signature}, row {i} in a batch and alone"

@@ -15,7 +15,11 @@ from albert_tf.serving.check import GOLDEN
 WARMUP_NAME = "tf_serving_warmup_requests"
 BATCH_SIZES = (1, 8, 32)
 
-TEXTS = ("The capital of France is [MASK].", "A [MASK] of birds flew over the old [MASK] trees.", "Paris")
+TEXTS = (
+  "The capital of France is [MASK].",
+  "A [MASK] of birds flew over the old [MASK] trees.",
+  "Paris",
+)
 CHOICES = ("Paris", "the old trees", "the sea", "the grass")
 # Input name → strings; other inputs get TEXTS.
 _STRINGS = {"text_pair": TEXTS[::-1], "context": tuple(" ".join(TEXTS[row:]) for row in range(3))}
@@ -81,7 +85,10 @@ def sample_ids(
   """Random int32 inputs of many lengths, by names and shapes; two segments in each row, the first rows are full."""
   rng = np.random.default_rng(seed)
   defaults = (len(CHOICES), 12)[1 - specs[0].shape.rank :]  # C and S of [B, C, S], or S of [B, S].
-  shape = [rows, *(size or default for size, default in zip(specs[0].shape[1:], defaults, strict=True))]
+  shape = [
+    rows,
+    *(size or default for size, default in zip(specs[0].shape[1:], defaults, strict=True)),
+  ]
   sizes = rng.integers(1, shape[-1] + 1, [*shape[:-1], 1])
   sizes[0] = shape[-1]
   place = np.broadcast_to(np.arange(shape[-1]), shape)

@@ -60,7 +60,9 @@ def run_model(model: Any, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
     inputs["masked_lm_positions"] = inputs.pop("positions")
   outputs = model(inputs, training=False)
   if model.export_kind == "encoder":
-    return {name: tf.cast(outputs[name], tf.float32) for name in ("pooled_output", "sequence_output")}
+    return {
+      name: tf.cast(outputs[name], tf.float32) for name in ("pooled_output", "sequence_output")
+    }
   if model.export_kind == "sentence_encoder":
     return {"vector": outputs}
   if model.export_kind == "fill_mask":
@@ -80,7 +82,9 @@ class Parity(NamedTuple):
   cosine: float
 
 
-def export_lite(model: Any, output: str, *, settings: LiteSettings | None = None) -> dict[str, Parity]:
+def export_lite(
+  model: Any, output: str, *, settings: LiteSettings | None = None
+) -> dict[str, Parity]:
   """Converts a built `TextModel`, compares the file with it on random ids of many lengths, and writes the file.
 
   Returns:
@@ -138,9 +142,14 @@ def measure_parity(
   rows = specs[0].shape[0] or _COMPARED_ROWS
   seeds = range(-(-_COMPARED_ROWS // rows))
   batches = [sample_ids(specs, model.config, rows=rows, seed=seed) for seed in seeds]
-  expected, actual = [run_model(model, batch) for batch in batches], [run(**batch) for batch in batches]
+  expected, actual = (
+    [run_model(model, batch) for batch in batches],
+    [run(**batch) for batch in batches],
+  )
   return {
-    name: _compare(*(np.concatenate([batch[name] for batch in each]) for each in (expected, actual)))
+    name: _compare(
+      *(np.concatenate([batch[name] for batch in each]) for each in (expected, actual))
+    )
     for name, tensor in expected[0].items()
     if tensor.dtype.is_floating
   }
@@ -161,5 +170,7 @@ def _chatter_left_out() -> Iterator[None]:
   """Hides messages of native libraries, and one known Python warning."""
   with warnings.catch_warnings(), native_stderr_kept_back():
     # TensorFlow 2.20 and later: the interpreter moves to the package ai-edge-litert.
-    warnings.filterwarnings("ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated", UserWarning)
+    warnings.filterwarnings(
+      "ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated", UserWarning
+    )
     yield

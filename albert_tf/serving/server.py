@@ -33,7 +33,9 @@ READ_SECONDS = 30  # Limit for receiving a request, and for sending its answer.
 _PATH = re.compile(
   r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>[0-9]{1,18}))?(?P<verb>:predict|/metadata)"
 )
-_PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+_PAGE_POLICY = (
+  "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+)
 
 
 class RequestError(Exception):
@@ -79,7 +81,11 @@ class Servable(LoadedModel):
       return {"predictions" if by_row else "outputs": next(iter(lists.values()))}
     if not by_row:
       return {"outputs": lists}
-    return {"predictions": [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]}
+    return {
+      "predictions": [
+        dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)
+      ]
+    }
 
   def metadata(self) -> dict[str, Any]:
     """The signatures, as TensorFlow Serving describes them."""
@@ -112,7 +118,9 @@ def _array(name: str, value: Any, info: Any) -> np.ndarray:
     row_axes = 2
   rows = math.prod(sizes[:row_axes])
   if rows > MAX_BATCH_SIZE:
-    raise RequestError(f"A request may hold {MAX_BATCH_SIZE} rows. Received: {rows}. Send smaller batches.")
+    raise RequestError(
+      f"A request may hold {MAX_BATCH_SIZE} rows. Received: {rows}. Send smaller batches."
+    )
   try:
     array = tf.constant(value, tf.int64 if dtype.is_integer else dtype).numpy()
   except (TypeError, ValueError, OverflowError) as error:
@@ -248,13 +256,17 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     length = self.headers.get("Content-Length", "")
     if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
       self.close_connection = True
-      raise RequestError(f"A body needs a Content-Length of at most {MAX_BODY_BYTES:,} bytes.", status=413)
+      raise RequestError(
+        f"A body needs a Content-Length of at most {MAX_BODY_BYTES:,} bytes.", status=413
+      )
     return self.rfile.read(int(length))
 
   def _send(self, status: int, value: Any) -> None:
     """Sends the page's bytes, or a value as JSON."""
     is_page = isinstance(value, bytes)
-    data = value if is_page else json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    data = (
+      value if is_page else json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    )
     with contextlib.suppress(OSError):  # The client left.
       self.connection.settimeout(READ_SECONDS)
       self.send_response(status)

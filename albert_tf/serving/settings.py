@@ -56,7 +56,9 @@ class LiteSettings(Settings):
     "(dynamic range quantisation).",
   )
   max_seq_length: int | None = setting(
-    None, "Tokens of a row. Default: the length of fine-tuning, else the model's longest.", minimum=8
+    None,
+    "Tokens of a row. Default: the length of fine-tuning, else the model's longest.",
+    minimum=8,
   )
   batch_size: int = setting(
     1, "Rows of a batch; 0: any number, which is a little slower.", minimum=0, maximum=1 << 16
@@ -64,4 +66,6 @@ class LiteSettings(Settings):
   max_predictions_per_seq: int = setting(
     1, "fill_mask: number of [MASK] positions of a row.", minimum=1, maximum=1 << 16
   )
-  num_choices: int = setting(4, "multiple_choice: number of choices of a question.", minimum=1, maximum=1024)
+  num_choices: int = setting(
+    4, "multiple_choice: number of choices of a question.", minimum=1, maximum=1024
+  )

@@ -20,9 +20,14 @@ _MATMUL = re.compile(r"= vmatmul([\w.]*)")
 _UNIT = re.compile(r"\.mxu(\d)$")
 _BRANCH = re.compile(r"= sbr\.rel (?:\((!?)%(\w+)\) )?target = \$region(\d+)")
 _SCALAR = re.compile(r"%([sp]\d\w*) = ([\w.]+) ([^;]*)")
-_LOAD, _STORE = re.compile(r"\[smem:(\[[^%\]]*\])\]"), re.compile(r"= sst \[smem:(\[[^%\]]*\])\] ([^;]*)")
+_LOAD, _STORE = (
+  re.compile(r"\[smem:(\[[^%\]]*\])\]"),
+  re.compile(r"= sst \[smem:(\[[^%\]]*\])\] ([^;]*)"),
+)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-_GUARD = re.compile(r"\((!?)%(\w+)(?:, ([%\w-]+))?\),? ")  # (predicate), or (predicate, value if false).
+_GUARD = re.compile(
+  r"\((!?)%(\w+)(?:, ([%\w-]+))?\),? "
+)  # (predicate), or (predicate, value if false).
 _OPERAND = re.compile(r"(!?)%(\w+)|(-?\d+)\b")
 
 _MOST_BRANCHES = 2_000_000  # More than any program of a training step has.
@@ -35,7 +40,9 @@ class Machine(NamedTuple):
   """Properties of a chip that its bundles do not show."""
 
   branch_delay: int  # Bundles after a branch that are issued although it is taken.
-  matmul_cycles: Callable[[str], int]  # Cycles that one `vmatmul` of this form keeps its matrix unit busy.
+  matmul_cycles: Callable[
+    [str], int
+  ]  # Cycles that one `vmatmul` of this form keeps its matrix unit busy.
 
 
 class Cycles(NamedTuple):
@@ -66,7 +73,9 @@ class _Step(NamedTuple):
 
 def _operands(text: str) -> list[_Operand]:
   found = (_OPERAND.match(part.strip()) for part in text.split(","))
-  return [None if each is None else int(each[3]) if each[3] else each[1] + each[2] for each in found]
+  return [
+    None if each is None else int(each[3]) if each[3] else each[1] + each[2] for each in found
+  ]
 
 
 def _steps(bundle: str) -> list[_Step]:
@@ -99,7 +108,9 @@ class _Program:
     self._length, self._branch_delay = len(bundles), machine.branch_delay
     self._issue = _sums(1 + sum(map(int, _DELAY.findall(bundle))) for bundle in bundles)
     self._units = _matrix_units(bundles, machine)
-    regions = {int(region): at for at, bundle in enumerate(bundles) for region in _REGION.findall(bundle)}
+    regions = {
+      int(region): at for at, bundle in enumerate(bundles) for region in _REGION.findall(bundle)
+    }
     self._branches: dict[int, _Branch] = {}
     steps: dict[int, list[_Step]] = {}
     for at, bundle in enumerate(bundles):
@@ -115,7 +126,9 @@ class _Program:
   def run(self) -> Cycles:
     """Goes from one bundle that matters to the next, and counts how often each stretch between them is issued."""
     values: dict[str, int | None] = {}
-    issued: collections.Counter[tuple[int, int]] = collections.Counter()  # From the first to before the last.
+    issued: collections.Counter[tuple[int, int]] = (
+      collections.Counter()
+    )  # From the first to before the last.
     once: set[int] = set()
     at, again, branches = 0, False, 0  # `again`: `at` was entered from a loop's end.
     while at < self._length and branches < _MOST_BRANCHES:
@@ -161,11 +174,15 @@ def _matrix_units(bundles: list[str], machine: Machine) -> list[list[int]]:
   for at, bundle in enumerate(bundles):
     for form in _MATMUL.findall(bundle):
       unit = _UNIT.search(form)
-      rows.setdefault(unit[1] if unit else "", [0] * len(bundles))[at] += machine.matmul_cycles(form)
+      rows.setdefault(unit[1] if unit else "", [0] * len(bundles))[at] += machine.matmul_cycles(
+        form
+      )
   return [_sums(counts) for counts in rows.values()]
 
 
-def _needed(steps: dict[int, list[_Step]], conditions: Iterable[_Operand]) -> dict[int, list[_Step]]:
+def _needed(
+  steps: dict[int, list[_Step]], conditions: Iterable[_Operand]
+) -> dict[int, list[_Step]]:
   """The steps that a branch depends on."""
   sources: dict[str, list[_Step]] = {}
   for step in itertools.chain.from_iterable(steps.values()):

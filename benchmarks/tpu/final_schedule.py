@@ -19,14 +19,23 @@ _ANALYSIS = "-schedule-analysis_final_bundles.txt"
 _TOP_LEVEL = "TLP"  # Code between the instructions: calls, scalars, starts of copies; runs once.
 _LEAST_SHARE = 0.98  # Share of the estimated cycles that must have a schedule.
 
-_ARRAY = re.compile(r"\b(?:pred|[a-z]+(\d+)\w*)\[([\d,]*)\](?:\{([^}]*)\})?")  # Bits, lengths, layout.
+_ARRAY = re.compile(
+  r"\b(?:pred|[a-z]+(\d+)\w*)\[([\d,]*)\](?:\{([^}]*)\})?"
+)  # Bits, lengths, layout.
 _TILE = re.compile(r"T\(([\d,]+)\)")
 _ON_CHIP = re.compile(r"S\([1-9]")  # A memory space other than HBM.
 _COPIES_BESIDE = ("copy-start", "slice-start", "async-start")
 _READ_IN_PART = ("slice", "dynamic-slice", "gather")
 _UPDATES = {"dynamic-update-slice": 1, "scatter": 2}  # In place: which operand holds what is new.
 # Their time is the links', or that of what they call.
-_NOT_OF_THE_CORE = ("all-reduce", "all-reduce-start", "all-reduce-done", "while", "call", "conditional")
+_NOT_OF_THE_CORE = (
+  "all-reduce",
+  "all-reduce-start",
+  "all-reduce-done",
+  "while",
+  "call",
+  "conditional",
+)
 
 _METADATA = re.compile(r', metadata=\{(?:[^{}"]|"[^"]*"|\{[^}]*\})*\}')
 _PLACES = re.compile(
@@ -38,9 +47,7 @@ _CALLS = re.compile(r"calls=%?([\w.\-]+)")
 
 def dump_flags(folder: str) -> str:
   """The value of LIBTPU_INIT_ARGS that makes libtpu write the final schedule of every instruction into a folder."""
-  return (
-    f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=final_bundles"
-  )
+  return f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=final_bundles"
 
 
 class Scheduled(NamedTuple):
@@ -66,7 +73,9 @@ class FinalSchedule(NamedTuple):
   instructions: tuple[Scheduled, ...]  # In the program's order.
   cycles: float  # Of every instruction the longer of issue and memory; at least `memory_cycles`.
   issue_cycles: float  # The same as if memory never had to be waited for.
-  memory_cycles: float  # All bytes to and from HBM, copies during the computation too, at full bandwidth.
+  memory_cycles: (
+    float  # All bytes to and from HBM, copies during the computation too, at full bandwidth.
+  )
 
 
 def final_schedule(program: str, folder: pathlib.Path, chip: Chip) -> FinalSchedule | None:
@@ -88,7 +97,9 @@ def final_schedule(program: str, folder: pathlib.Path, chip: Chip) -> FinalSched
   )
 
 
-def scheduled_instructions(program: str, folder: pathlib.Path, chip: Chip) -> tuple[list[Scheduled], float]:
+def scheduled_instructions(
+  program: str, folder: pathlib.Path, chip: Chip
+) -> tuple[list[Scheduled], float]:
   """The instructions of a step, in the program's order, and the cycles that all its bytes to and from HBM take.
 
   Of equal instructions libtpu schedules one. Where nothing was dumped the estimate counts; where that is more than a
@@ -201,12 +212,16 @@ def _hbm_bytes(each: Executed, module: Program) -> int:
   for place, operand in enumerate(line.operands):
     if operand in body:
       touched = _touched(parameters.get(str(place), operand), inner, body, module)
-      whole = sum(_padded_bytes(array) for array in _ARRAY.finditer(body[operand].shape) if _in_hbm(array))
+      whole = sum(
+        _padded_bytes(array) for array in _ARRAY.finditer(body[operand].shape) if _in_hbm(array)
+      )
       total += whole if touched is None else min(whole, touched)
   root = next(reversed(inner.values()), line)
   while root.kind == "bitcast" and root.operands[0] in inner:
     root = inner[root.operands[0]]
-  written = _size(root.operands[_UPDATES[root.kind]], inner, body) if root.kind in _UPDATES else None
+  written = (
+    _size(root.operands[_UPDATES[root.kind]], inner, body) if root.kind in _UPDATES else None
+  )
   whole = sum(_padded_bytes(array) for array in _ARRAY.finditer(line.shape) if _in_hbm(array))
   return total + (whole if written is None else min(whole, written))
 
@@ -258,7 +273,11 @@ def _in_hbm(array: re.Match[str]) -> bool:
 
 def _padded_bytes(array: re.Match[str]) -> int:
   """Bytes of an array in its tiles: the minor axes are filled up to a tile's lengths."""
-  bits, lengths, layout = int(array[1] or 8), [int(n) for n in array[2].split(",") if n], array[3] or ""
+  bits, lengths, layout = (
+    int(array[1] or 8),
+    [int(n) for n in array[2].split(",") if n],
+    array[3] or "",
+  )
   order = [int(axis) for axis in layout.partition(":")[0].split(",") if axis]
   tile = _TILE.search(layout)
   if tile and len(order) == len(lengths):

@@ -31,7 +31,8 @@ albert |= {"dropout_rate": 0.0, "attention_dropout_rate": 0.0}
 head = {"inner_dim": hidden_size, "num_classes": 2, "dropout_rate": 0.0, "name": "next_sentence"}
 config = masked_lm.MaskedLMConfig(
   model=bert.PretrainerConfig(
-    encoder=encoders.EncoderConfig(type="albert", albert=albert), cls_heads=[bert.ClsHeadConfig(**head)]
+    encoder=encoders.EncoderConfig(type="albert", albert=albert),
+    cls_heads=[bert.ClsHeadConfig(**head)],
   ),
   train_data=pretrain_dataloader.BertPretrainDataConfig(),
 )
@@ -43,7 +44,10 @@ optimizer = lamb.LAMB(
   exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
   global_clipnorm=1.0,
 )
-ids, positions = tf.zeros([batch_size, length], tf.int32), tf.zeros([batch_size, predictions], tf.int32)
+ids, positions = (
+  tf.zeros([batch_size, length], tf.int32),
+  tf.zeros([batch_size, predictions], tf.int32),
+)
 batch = dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), ids)
 batch |= {"masked_lm_positions": positions, "masked_lm_ids": positions}
 batch |= {

@@ -6,12 +6,19 @@ from typing import NamedTuple
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([\w\-]+)\(([^)]*)\)")
 _CYCLES = re.compile(r'"estimated_cycles":"?(-?\d+)')
-_CALLED = re.compile(r"(?:body|condition|to_apply|calls|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)")
+_CALLED = re.compile(
+  r"(?:body|condition|to_apply|calls|branch_computations)=(\{[^}]*\}|%?[\w.\-]+)"
+)
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"?(\d+)')
 _CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 _INDEX = re.compile(r"\), index=(\d+)")
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
-_CALLERS = ("while", "call", "conditional", "async-start")  # A fusion states its own cost, its body none.
+_CALLERS = (
+  "while",
+  "call",
+  "conditional",
+  "async-start",
+)  # A fusion states its own cost, its body none.
 
 
 class Line(NamedTuple):
@@ -120,7 +127,9 @@ def _trip_count(loop: Line, body: Body, bodies: dict[str, Body]) -> int | None:
   return None if start is None or end is None else end - start
 
 
-def _counter(loop: Line, body: Body, bodies: dict[str, Body]) -> tuple[int | None, int | None, int | None]:
+def _counter(
+  loop: Line, body: Body, bodies: dict[str, Body]
+) -> tuple[int | None, int | None, int | None]:
   """Of a loop that counts up by one: the place of the counter in its state, and the counter before and after."""
   unknown = None, None, None
   named = _CONDITION.search(loop.text)

@@ -93,7 +93,12 @@ def _command_section(command: str) -> str:
     raise RuntimeError(f"{command} --helpxml says no XML: {done.stderr[-2000:]}")
   root = ElementTree.fromstring(done.stdout)
   summary = (root.findtext("usage") or "").strip()
-  lines = [f"## {command}\n", f"```text\n{summary}\n```\n", "| flag | default | meaning |", "|---|---|---|"]
+  lines = [
+    f"## {command}\n",
+    f"```text\n{summary}\n```\n",
+    "| flag | default | meaning |",
+    "|---|---|---|",
+  ]
   for flag in sorted(root.iter("flag"), key=lambda flag: flag.findtext("name") or ""):
     if flag.findtext("key") == "yes":
       lines.append(_flag_row(flag))
@@ -106,7 +111,9 @@ def _flag_row(flag: ElementTree.Element) -> str:
   meaning = re.sub(r"^<[^>]*>: ", "", " ".join(cells["meaning"].split()))
   if choices:
     meaning += f" One of: {', '.join(choices)}."
-  default = cells.get("default", "").replace(f"{ROOT}/", "")  # No paths of the machine that builds the site.
+  default = cells.get("default", "").replace(
+    f"{ROOT}/", ""
+  )  # No paths of the machine that builds the site.
   cell = f"`{default}`" if default and default != "None" else ""
   return f"| `--{cells['name']}` | {_escaped(cell)} | {_escaped(meaning)} |"
 
@@ -117,7 +124,10 @@ def _escaped(text: str) -> str:
 
 def library_page() -> str:
   """The documented names of the library, room by room."""
-  parts: list[Any] = ["# Library\n", "Made from the docstrings. Shape letters: see the contributors' page.\n"]
+  parts: list[Any] = [
+    "# Library\n",
+    "Made from the docstrings. Shape letters: see the contributors' page.\n",
+  ]
   for room in _MAIN_ROOMS:
     parts.append(f"## albert_tf.{room}\n")
     for path in sorted((ROOT / "albert_tf" / room).rglob("*.py")):

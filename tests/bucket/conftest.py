@@ -23,7 +23,9 @@ def bucket(module_bucket: FakeBucket) -> Iterator[FakeBucket]:
 
 
 @pytest.fixture(scope="module")
-def commands(module_bucket: FakeBucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommands]:
+def commands(
+  module_bucket: FakeBucket, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ForkedCommands]:
   # What killed commands leave on the disk goes with the tests.
   environment = module_bucket.environment(TMPDIR=str(tmp_path_factory.mktemp("temporary")))
   with ForkedCommands(environment) as running:

@@ -50,13 +50,17 @@ def test_a_window_is_few_long_reads_and_a_host_reads_its_own_rows(bucket, tmp_pa
     for name, shard in enumerate(shards):
       bucket.put(f"{folder}/train-{name}.tfrecord", shard.read_bytes())
       if folder != "none":
-        bucket.put(f"{folder}/index/offsets-train-{name}.tfrecord.npy", scan_shard(str(shard)).to_bytes())
+        bucket.put(
+          f"{folder}/index/offsets-train-{name}.tfrecord.npy", scan_shard(str(shard)).to_bytes()
+        )
   done = subprocess.run(
     [sys.executable, "-c", CHILD], env=bucket.environment(), stdout=subprocess.PIPE, check=True
   )
   seen, same_content, found = json.loads(done.stdout.splitlines()[-1])
   made = [bucket.get(f"none/index/offsets-train-{name}.tfrecord.npy") for name in range(2)]
-  reads = [each for each in bucket.proxy.exchanges if each.kind == "read" and "/index/" not in each.object]
+  reads = [
+    each for each in bucket.proxy.exchanges if each.kind == "read" and "/index/" not in each.object
+  ]
   assert made == [scan_shard(str(shard)).to_bytes() for shard in shards]
   assert same_content
   assert found == ["gs://albert/none/train-0.tfrecord", "gs://albert/none/train-1.tfrecord"]
@@ -69,7 +73,9 @@ def test_a_window_is_few_long_reads_and_a_host_reads_its_own_rows(bucket, tmp_pa
   assert asked["two-0"] < 0.6 * asked["one"]
   assert asked["two-1"] < 0.6 * asked["one"]
   # A read of an extent, and before it TensorFlow's look at the byte before.
-  extents = [each.requested for each in reads if "/one/" in each.object and each.requested > 1 << 14]
+  extents = [
+    each.requested for each in reads if "/one/" in each.object and each.requested > 1 << 14
+  ]
   assert len(extents) < 3 * 64 + 10
   assert max(extents) < 700 * 516
   whole, *parts = seen

@@ -42,7 +42,10 @@ def refused(commands, bucket, inputs, **changes):
 @pytest.mark.slow
 def test_a_bucket_that_does_not_exist(bucket, commands, inputs):
   for flag, value in (
-    ("output_dir", "gs://no-such-bucket/run"),  # TensorFlow's own makedirs would look for it for ever.
+    (
+      "output_dir",
+      "gs://no-such-bucket/run",
+    ),  # TensorFlow's own makedirs would look for it for ever.
     ("input_file", "gs://no-such-bucket/train-*"),
     ("albert_config_file", "gs://no-such-bucket/c.json"),
   ):
@@ -71,7 +74,10 @@ def test_a_directory_of_something_else(bucket, commands, inputs):
   ("status", "words"), [(401, "credentials are missing or have expired"), (403, "no permission")]
 )
 def test_an_account_that_may_not(bucket, commands, inputs, status, words):
-  for what, changes in (("^upload_start albert/shut", {"output_dir": bucket.url("shut")}), ("^stat ", {})):
+  for what, changes in (
+    ("^upload_start albert/shut", {"output_dir": bucket.url("shut")}),
+    ("^stat ", {}),
+  ):
     bucket.faults = Faults(refuse=((what, status),))
     message = refused(commands, bucket, inputs, **changes)
     assert words in message
@@ -125,5 +131,7 @@ def test_a_full_disk_of_temporary_files_is_not_the_stores_fault(monkeypatch):
     raise OSError(errno.ENOSPC, "No space left on device")
 
   monkeypatch.setattr(files, "publish", publish)
-  with pytest.raises(files.StoreError, match=f"{tempfile.gettempdir()}: no space is left .* set TMPDIR"):
+  with pytest.raises(
+    files.StoreError, match=f"{tempfile.gettempdir()}: no space is left .* set TMPDIR"
+  ):
     files.write_text("gs://albert/file", "text")

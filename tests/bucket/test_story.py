@@ -66,7 +66,9 @@ def test_the_story_in_a_bucket(bucket, commands, local, expected, tmp_path):
   for name, step in steps(lambda name: bucket.url(f"story/{name}"), tmp_path / "work").items():
     done, said = run_to_its_end(commands, step, starts=5)
     # Where the client itself gives up on a fault, the command says what failed, and the next one goes on.
-    assert all(message.splitlines()[-1].startswith("error: ") for message in said), f"{name}: {said}"
+    assert all(message.splitlines()[-1].startswith("error: ") for message in said), (
+      f"{name}: {said}"
+    )
     answers = done.stdout
   assert "[MASK] 1:" in answers
   bucket.faults = Faults()
@@ -77,7 +79,9 @@ def test_the_story_in_a_bucket(bucket, commands, local, expected, tmp_path):
   counts = bucket.proxy.counts()
   print(dict(sorted(counts.items())))
   assert sum(count for name, count in counts.items() if name.startswith("fault:")) >= 10
-  assert "bucket" not in counts  # To ask for the bucket itself needs more than the right to its objects.
+  assert (
+    "bucket" not in counts
+  )  # To ask for the bucket itself needs more than the right to its objects.
 
 
 class Killer:
@@ -104,7 +108,9 @@ class Killer:
     while not (self._uploads() > before if in_upload else time.monotonic() - begin > moment):
       if self._commands.ended(life):
         # A fault that the client gave up on ends a life too.
-        assert life.status == 0 or life.stderr.splitlines()[-1].startswith("error: "), life.stderr[-3000:]
+        assert life.status == 0 or life.stderr.splitlines()[-1].startswith("error: "), life.stderr[
+          -3000:
+        ]
         return life.status == 0
       time.sleep(0.002)
     if in_upload:

@@ -31,7 +31,9 @@ def test_missing_and_unused_variables_need_a_flag(tmp_path):
   variables["bert/extra/kernel"] = np.zeros([2, 3], np.float32)
   path = write_tf1(tmp_path / "a", CONFIG, variables)
   refuse(path, tmp_path, rf"missing: {QUERY}\. .*--allow_missing")
-  refuse(path, tmp_path, r"unused: bert/extra/kernel\. .*--allow_unused", allow_missing="query/kernel$")
+  refuse(
+    path, tmp_path, r"unused: bert/extra/kernel\. .*--allow_unused", allow_missing="query/kernel$"
+  )
   options = ConvertOptions(allow_missing="query/kernel$", allow_unused="^bert/extra/")
   report = convert(path, str(tmp_path / "b"), options)
   assert (report.missing, report.unused) == ((QUERY,), ("bert/extra/kernel",))
@@ -49,7 +51,10 @@ def test_missing_and_unused_variables_need_a_flag(tmp_path):
     # No such model is built.
     ({"hidden_size": 2**16}, "Give the configuration this checkpoint was made with"),
     ({"max_position_embeddings": 2**16}, "Give the configuration this checkpoint was made with"),
-    ({"num_hidden_layers": 1000, "sharing": "none"}, "Give the configuration this checkpoint was made with"),
+    (
+      {"num_hidden_layers": 1000, "sharing": "none"},
+      "Give the configuration this checkpoint was made with",
+    ),
   ],
 )
 def test_wrong_configuration(changes, match, tmp_path):
@@ -92,7 +97,9 @@ def test_paths_and_formats(tmp_path):
   with pytest.raises(UserError, match="'onnx'"):
     ConvertOptions(output_format="onnx")
   write_tf1(tmp_path / "b", CONFIG, random_variables(CONFIG), name="one")
-  refuse(write_tf1(tmp_path / "b", CONFIG, random_variables(CONFIG), name="two"), tmp_path, "one, two")
+  refuse(
+    write_tf1(tmp_path / "b", CONFIG, random_variables(CONFIG), name="two"), tmp_path, "one, two"
+  )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])

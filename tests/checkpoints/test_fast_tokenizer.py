@@ -47,17 +47,26 @@ def write_folder(folder, model, settings):
 def test_transformers_gives_our_ids(name, most, shared_dir, tmp_path):
   transformers = interop("transformers")
   model = (shared_dir / name).read_bytes()  # An absolute path stays itself.
-  texts = [*(shared_dir / "data/corpora").rglob("*.txt"), shared_dir / "data/corpora/wikiextractor/wiki_00"]
+  texts = [
+    *(shared_dir / "data/corpora").rglob("*.txt"),
+    shared_dir / "data/corpora/wikiextractor/wiki_00",
+  ]
   lines = [line for text in texts for line in text.read_text(errors="replace").splitlines()[:1500]]
-  lines = [line for line in lines if "<unk>" not in line]  # A special piece in text is theirs to read.
+  lines = [
+    line for line in lines if "<unk>" not in line
+  ]  # A special piece in text is theirs to read.
   assert len(lines) > 10_000
   for number, settings in enumerate(SETTINGS):
     folder = tmp_path / str(number)
     write_folder(folder, model, settings)
     theirs = transformers.AutoTokenizer.from_pretrained(str(folder))
     ours = AlbertTokenizer(model, settings)
-    assert theirs(list(ODD_LINES), add_special_tokens=False)["input_ids"] == ours.encode_batch(ODD_LINES)
-    pairs = zip(theirs(lines, add_special_tokens=False)["input_ids"], ours.encode_batch(lines), strict=True)
+    assert theirs(list(ODD_LINES), add_special_tokens=False)["input_ids"] == ours.encode_batch(
+      ODD_LINES
+    )
+    pairs = zip(
+      theirs(lines, add_special_tokens=False)["input_ids"], ours.encode_batch(lines), strict=True
+    )
     assert sum(a != b for a, b in pairs) <= most * len(lines), settings
     pair = theirs("one", "two", padding="max_length", max_length=9)
     packed = batch(ours, ["one"], ["two"], max_length=9, pad_to_max_length=True)
@@ -70,7 +79,9 @@ def test_transformers_gives_our_ids(name, most, shared_dir, tmp_path):
     assert theirs("a [MASK] b")["input_ids"][2] == ours.mask_id == theirs.mask_token_id
 
 
-@pytest.mark.parametrize("settings", [*SETTINGS, TokenizerConfig(do_lower_case=False, keep_accents=True)])
+@pytest.mark.parametrize(
+  "settings", [*SETTINGS, TokenizerConfig(do_lower_case=False, keep_accents=True)]
+)
 def test_our_settings_come_back_from_their_folder(settings, tmp_path):
   write_folder(tmp_path / "model", pathlib.Path(SPM_MODEL).read_bytes(), settings)
   assert find_tokenizer(str(tmp_path / "model"))[1] == settings
@@ -111,7 +122,10 @@ def test_tokenizers_that_transformers_saves_are_read(tmp_path):
   """Transformers 5 writes only tokenizer.json, whichever of its classes has read the folder."""
   transformers = interop("transformers")
   model = pathlib.Path(SPM_MODEL).read_bytes()
-  for name, theirs in (("general", TokenizerConfig()), ("albert", TokenizerConfig(normalize_quotes=True))):
+  for name, theirs in (
+    ("general", TokenizerConfig()),
+    ("albert", TokenizerConfig(normalize_quotes=True)),
+  ):
     write_folder(tmp_path / name, model, theirs)
     if name == "albert":  # As on Hugging Face's hub, where their own class makes its rules.
       for file in ("tokenizer.json", "tokenizer_config.json"):

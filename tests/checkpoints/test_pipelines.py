@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 WORDS = random.Random(0).choices(tiny_run.WORDS, k=320)
 TEXT, QUESTION = " ".join(WORDS), "small birds sing"
 TASKS = {
-  "text-classification": TaskSpec(kind="classification", label_names=("bad", "so-so", "good"), name="custom"),
+  "text-classification": TaskSpec(
+    kind="classification", label_names=("bad", "so-so", "good"), name="custom"
+  ),
   "text-classification of a value": TaskSpec(kind="regression", name="custom"),
   "token-classification": TaskSpec(
     kind="token_classification", label_names=("O", "B-X", "I-X"), name="custom"
@@ -54,7 +56,9 @@ def same_tags(pipe, ours):
 
 def same_answers(pipe, ours):
   """Asserts equal starts and ends of answers in the text that fits; Transformers 5 has no pipeline for them."""
-  found = pipe.model(**pipe.tokenizer(QUESTION, TEXT, truncation="only_second", return_tensors="pt"))
+  found = pipe.model(
+    **pipe.tokenizer(QUESTION, TEXT, truncation="only_second", return_tensors="pt")
+  )
   logits = ours.predict({"question": [QUESTION], "context": [TEXT]}, verbose=0)
   for name in ("start_logits", "end_logits"):
     np.testing.assert_allclose(found[name].detach(), logits[name], atol=1e-4)
@@ -64,7 +68,9 @@ def load(transformers, name, folder):
   if name != "question-answering":
     return transformers.pipeline(name.partition(" ")[0], model=folder)
   model = transformers.AutoModelForQuestionAnswering.from_pretrained(folder)
-  return types.SimpleNamespace(model=model, tokenizer=transformers.AutoTokenizer.from_pretrained(folder))
+  return types.SimpleNamespace(
+    model=model, tokenizer=transformers.AutoTokenizer.from_pretrained(folder)
+  )
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -78,7 +84,9 @@ def test_there_and_back(name, tmp_path):
     task = dataclasses.replace(task, max_seq_length=2 + int(ends[20]))
   ours = tiny_run.write_fine_tuned_run(tmp_path / "run", task, config, tokenizer)
   convert(str(tmp_path / "run"), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
-  same = {"text": same_classes, "token": same_tags, "question": same_answers}[name.partition("-")[0]]
+  same = {"text": same_classes, "token": same_tags, "question": same_answers}[
+    name.partition("-")[0]
+  ]
   pipe = load(transformers, name, str(tmp_path / "hf"))
   same(pipe, type(ours).from_pretrained(str(tmp_path / "run")))
 
@@ -95,7 +103,13 @@ def test_there_and_back(name, tmp_path):
 
 def masked_sentences():
   """50 sentences with punctuation, spaces, words and other masks around masks."""
-  frames = ("the sky is {} and blue", "{} birds sing.", "he said: {}", "grass grows{} under it", "it's {}")
+  frames = (
+    "the sky is {} and blue",
+    "{} birds sing.",
+    "he said: {}",
+    "grass grows{} under it",
+    "it's {}",
+  )
   shapes = (
     "[MASK]",
     "[MASK],",

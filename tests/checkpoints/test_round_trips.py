@@ -45,7 +45,9 @@ def assert_same(got, want):
 def test_name_map_is_the_models_and_the_formulas(config):
   entries = encoder_entries(config) + [e for head in BOTH_HEADS for e in head_entries(config, head)]
   variables = named_variables(AlbertForPreTraining(config))
-  assert {entry.name: entry.shape for entry in entries} == {n: tuple(v.shape) for n, v in variables.items()}
+  assert {entry.name: entry.shape for entry in entries} == {
+    n: tuple(v.shape) for n, v in variables.items()
+  }
   assert sum(int(np.prod(entry.shape)) for entry in entries) == config.param_count(heads=BOTH_HEADS)
   assert len({entry.huggingface for entry in entries}) == len(entries)
   assert {e.name for e in encoder_entries(config)} == set(named_variables(AlbertEncoder(config)))
@@ -67,7 +69,9 @@ def test_every_format_and_back(heads, changes, tmp_path):
   config = CONFIG.replace(**changes)
   variables = random_variables(config, heads)
   path = write_tf1(tmp_path / "start", config, variables)
-  for i, output_format in enumerate(["albert_tf", "huggingface", "tf1", "huggingface", "albert_tf"]):
+  for i, output_format in enumerate(
+    ["albert_tf", "huggingface", "tf1", "huggingface", "albert_tf"]
+  ):
     output = str(tmp_path / f"{i}_{output_format}")
     report = convert(path, output, ConvertOptions(output_format=output_format))
     assert (len(report.matched), report.missing, report.unused) == (len(variables), (), ())
@@ -112,12 +116,18 @@ def test_recorded_training_checkpoint_keeps_its_optimizer(tmp_path):
 def test_recorded_fine_tuned_heads(name, tmp_path):
   source = golden_checkpoint(name)
   before = read_checkpoint(source, config_file=TINY_CONFIG)
-  convert(source, str(tmp_path / "hf"), ConvertOptions(output_format="huggingface", config_file=TINY_CONFIG))
+  convert(
+    source,
+    str(tmp_path / "hf"),
+    ConvertOptions(output_format="huggingface", config_file=TINY_CONFIG),
+  )
   assert_same(read_checkpoint(str(tmp_path / "hf")).variables, before.variables)
 
 
 def test_module_prefix(tmp_path):
-  got = read_checkpoint(os.path.dirname(golden_checkpoint("tiny_module_prefix")), config_file=TINY_CONFIG)
+  got = read_checkpoint(
+    os.path.dirname(golden_checkpoint("tiny_module_prefix")), config_file=TINY_CONFIG
+  )
   assert_same(got.variables, read_checkpoint(golden_checkpoint("tiny")).variables)
 
   one, two = random_variables(CONFIG, seed=1), random_variables(CONFIG, seed=2)
@@ -149,14 +159,18 @@ def test_run_directory_prefers_its_best_copy_and_drops_host_state(tmp_path):
   late, best = random_variables(CONFIG, seed=1), random_variables(CONFIG, seed=2)
   state = {"albert_tf/data_position": np.array(7), "global_step": np.array(12)}
   write_tf1(tmp_path / "run" / "checkpoints", CONFIG, {**late, **state}, name="model.ckpt-12")
-  (tmp_path / "run" / "checkpoints" / "albert_config.json").rename(tmp_path / "run" / "albert_config.json")
+  (tmp_path / "run" / "checkpoints" / "albert_config.json").rename(
+    tmp_path / "run" / "albert_config.json"
+  )
   run = str(tmp_path / "run")
   latest = read_checkpoint(run)
   assert latest.global_step == 12
   assert [name for name, _ in latest.dropped] == ["albert_tf/data_position"]
   assert_same(latest.variables, late)
   write_tf1(tmp_path / "run" / "checkpoints" / "best", CONFIG, best, name="model.ckpt-8")
-  (tmp_path / "run" / "checkpoints" / "best" / "albert_config.json").unlink()  # Found two folders up.
+  (
+    tmp_path / "run" / "checkpoints" / "best" / "albert_config.json"
+  ).unlink()  # Found two folders up.
   assert_same(read_checkpoint(run).variables, best)
   assert_same(read_checkpoint(f"{run}/checkpoints/model.ckpt-12").variables, late)
 
@@ -194,14 +208,22 @@ def test_the_original_configuration_under_python_o():
 
 def test_tokenizer_travels(tmp_path):
   source, spm = golden_checkpoint("tiny"), pathlib.Path(SPM_MODEL)
-  convert(source, str(tmp_path / "hf"), ConvertOptions(output_format="huggingface", spm_model_file=str(spm)))
+  convert(
+    source,
+    str(tmp_path / "hf"),
+    ConvertOptions(output_format="huggingface", spm_model_file=str(spm)),
+  )
   convert(str(tmp_path / "hf"), str(tmp_path / "run"), ConvertOptions())
   convert(str(tmp_path / "run"), str(tmp_path / "tf1"), ConvertOptions(output_format="tf1"))
   # Only the released vocabulary is called by the released name.
   for name in ("hf/spiece.model", "run/spm.model", "tf1/spm.model"):
     assert (tmp_path / name).read_bytes() == spm.read_bytes()
-  settings = [read_checkpoint(str(tmp_path / folder)).tokenizer[1] for folder in ("hf", "run", "tf1")]
-  assert settings == [TokenizerConfig()] * 3  # The quote rule of Hugging Face is not taken on, on the way.
+  settings = [
+    read_checkpoint(str(tmp_path / folder)).tokenizer[1] for folder in ("hf", "run", "tf1")
+  ]
+  assert (
+    settings == [TokenizerConfig()] * 3
+  )  # The quote rule of Hugging Face is not taken on, on the way.
 
 
 @pytest.mark.parametrize(
@@ -217,7 +239,9 @@ def test_tokenizer_travels(tmp_path):
 )
 def test_tasks_of_hugging_face_out_and_in(kind, architecture, problem, names, tmp_path):
   head = "span" if kind == "question_answering" else "classifier"
-  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG, (head,), num_labels=len(names) or 1))
+  path = write_tf1(
+    tmp_path / "a", CONFIG, random_variables(CONFIG, (head,), num_labels=len(names) or 1)
+  )
   version = "1.1" if head == "span" else ""
   task = TaskSpec(
     kind=kind, name="x", label_names=names, max_seq_length=6, doc_stride=9, squad_version=version
@@ -225,9 +249,14 @@ def test_tasks_of_hugging_face_out_and_in(kind, architecture, problem, names, tm
   task.save(path)
   vocabulary, folder = tmp_path / "x.txt", tmp_path / "hf"
   vocabulary.write_text("\n".join([*SPECIAL, *(f"piece{i}" for i in range(24))]), encoding="utf-8")
-  convert(path, str(folder), ConvertOptions(output_format="huggingface", spm_model_file=str(vocabulary)))
+  convert(
+    path, str(folder), ConvertOptions(output_format="huggingface", spm_model_file=str(vocabulary))
+  )
   config = json.loads((folder / "config.json").read_text())
-  assert (config["architectures"], config.get("problem_type")) == ([f"AlbertFor{architecture}"], problem)
+  assert (config["architectures"], config.get("problem_type")) == (
+    [f"AlbertFor{architecture}"],
+    problem,
+  )
   if names:
     assert config["id2label"] == {str(i): name for i, name in enumerate(names)}
     assert config["label2id"] == {name: i for i, name in enumerate(names)}
@@ -267,7 +296,9 @@ def test_half_precision_is_widened_and_old_huggingface_files_load(tmp_path):
   tensors["predictions.decoder.weight"] = tensors["albert.embeddings.word_embeddings.weight"].copy()
   tensors["predictions.decoder.bias"] = tensors.pop("predictions.bias")
   tensors["albert.embeddings.position_ids"] = np.arange(7)[None]
-  tensors = {n.removeprefix("albert."): v.astype("f2") if v.dtype == "f4" else v for n, v in tensors.items()}
+  tensors = {
+    n.removeprefix("albert."): v.astype("f2") if v.dtype == "f4" else v for n, v in tensors.items()
+  }
   safetensors.save_file(tensors, file)
   checkpoint = read_checkpoint(str(tmp_path / "b"))
   assert_same(checkpoint.variables, {n: v.astype("f2").astype("f4") for n, v in variables.items()})

@@ -34,7 +34,9 @@ def test_a_tpu_on_a_machine_without_one(tmp_path):
   done = _doctor("--tpu=local", f"--output_dir={tmp_path / 'file'}")
   assert done.returncode == 1, done.stderr
   assert re.search(r"^NO  TPU chips: .*\n.*this machine has no TPU chip", done.stdout, re.MULTILINE)
-  assert re.search(r"^NO  output_dir: .*file.*\n      choose a directory", done.stdout, re.MULTILINE)
+  assert re.search(
+    r"^NO  output_dir: .*file.*\n      choose a directory", done.stdout, re.MULTILINE
+  )
   if not compat.TPU_KERNELS:
     assert "\n      --tpu needs them: make install STACK=tpu" in done.stdout
 
@@ -57,8 +59,12 @@ def test_each_module_that_finds_a_tpu_by_name_is_imported(tmp_path):
   (tmp_path / "tensorflow.py").touch()
   (tmp_path / "googleapiclient").mkdir()
   (tmp_path / "googleapiclient/discovery.py").touch()
-  (tmp_path / "oauth2client.py").write_text("raise ModuleNotFoundError(f'No module named {__name__!r}')")
-  done = _doctor("--tpu=my-slice", PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+  (tmp_path / "oauth2client.py").write_text(
+    "raise ModuleNotFoundError(f'No module named {__name__!r}')"
+  )
+  done = _doctor(
+    "--tpu=my-slice", PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+  )
   assert done.returncode == 1
   assert "ok  googleapiclient.discovery: imported\n" in done.stdout
   missing = r"^NO  oauth2client.client: .* No module named 'oauth2client'\n      .* pip install oauth2client$"

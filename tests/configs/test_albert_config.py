@@ -21,7 +21,9 @@ SMALL = {
 @pytest.mark.parametrize("name", named_sizes())
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
 def test_json_round_trip(name, sharing, tmp_path):
-  config = AlbertConfig.from_name(name, sharing=sharing, hidden_act="gelu_exact", layer_norm_eps=1e-6)
+  config = AlbertConfig.from_name(
+    name, sharing=sharing, hidden_act="gelu_exact", layer_norm_eps=1e-6
+  )
   path = tmp_path / "albert_config.json"
   path.write_text(config.to_json_string())
   assert AlbertConfig.from_json_file(str(path)) == config
@@ -117,8 +119,14 @@ def test_plain_names_are_version_2_and_frozen():
   for size in ("base", "large", "xlarge", "xxlarge"):
     assert AlbertConfig.from_name(size) == AlbertConfig.from_name(f"{size}_v2")
     v1 = AlbertConfig.from_name(f"{size}_v1")
-    assert v1.hidden_dropout_prob == v1.attention_probs_dropout_prob == (0.0 if size == "xxlarge" else 0.1)
-    assert v1.replace(hidden_dropout_prob=0, attention_probs_dropout_prob=0) == AlbertConfig.from_name(size)
+    assert (
+      v1.hidden_dropout_prob
+      == v1.attention_probs_dropout_prob
+      == (0.0 if size == "xxlarge" else 0.1)
+    )
+    assert v1.replace(
+      hidden_dropout_prob=0, attention_probs_dropout_prob=0
+    ) == AlbertConfig.from_name(size)
   with pytest.raises(AttributeError):
     AlbertConfig(**SMALL).hidden_size = 3
   assert json.loads(AlbertConfig(**SMALL).to_json_string())["hidden_size"] == 6
@@ -134,7 +142,9 @@ def test_another_width_brings_what_follows_from_it():
   told = base.resized(hidden_size=2048, intermediate_size=100, num_attention_heads=16)
   assert told == base.replace(hidden_size=2048, intermediate_size=100, num_attention_heads=16)
   xlarge = AlbertConfig.from_name("xlarge")  # 16 heads of 128, as in the release.
-  assert xlarge.resized(hidden_size=2048, num_hidden_layers=12) == xlarge.replace(num_hidden_layers=12)
+  assert xlarge.resized(hidden_size=2048, num_hidden_layers=12) == xlarge.replace(
+    num_hidden_layers=12
+  )
   bert = AlbertConfig.from_name("bert_base")
   assert bert.resized(hidden_size=128).embedding_size == 128  # Nothing is factorized there.
   assert bert.resized(hidden_size=128, embedding_size=64).embedding_size == 64
@@ -160,7 +170,10 @@ GOLDEN = {
 
 @pytest.mark.parametrize("name", named_sizes())
 def test_named_size(name):
-  assert AlbertConfig.from_name(name).param_count() == GOLDEN[name.removesuffix("_v1").removesuffix("_v2")]
+  assert (
+    AlbertConfig.from_name(name).param_count()
+    == GOLDEN[name.removesuffix("_v1").removesuffix("_v2")]
+  )
 
 
 @pytest.mark.parametrize(
@@ -206,7 +219,9 @@ def test_paper_tables_3_and_4(embedding_size, sharing, expected):
 def test_all_sizes():
   done = run_command(COMMAND)
   assert done.returncode == 0, done.stderr
-  assert "| xxlarge | 12 | 4,096 | 128 | all | 201,379,840 | 222,595,584 | 223,158,450 |" in done.stdout
+  assert (
+    "| xxlarge | 12 | 4,096 | 128 | all | 201,379,840 | 222,595,584 | 223,158,450 |" in done.stdout
+  )
 
 
 def test_one_configuration_and_a_mistake():

@@ -54,10 +54,14 @@ def made_up_splits(count=13):
     return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": ids % 2}
 
   rows = [row(n) for n in lengths]
-  spans = [{**row(n), "p_mask": np.zeros(n, np.int32), "start_positions": np.int32(n - 1)} for n in lengths]
+  spans = [
+    {**row(n), "p_mask": np.zeros(n, np.int32), "start_positions": np.int32(n - 1)} for n in lengths
+  ]
   positions = np.arange(count, dtype=np.int32)
   return {
-    "plain": FeatureSet(rows, rng.normal(size=count).astype(np.float32), weights=rng.uniform(size=count)),
+    "plain": FeatureSet(
+      rows, rng.normal(size=count).astype(np.float32), weights=rng.uniform(size=count)
+    ),
     "choices": FeatureSet(
       [{"input_ids": rng.integers(0, 99, (3, n)).astype(np.int32)} for n in lengths], positions % 3
     ),
@@ -104,11 +108,15 @@ def test_batches_are_those_of_the_twin(kind, multiple):
     for rows in epoch_plan(features.lengths, batching, seed=5, epoch=epoch)[: 7 - step]:
       length = batching.length(features.lengths[rows].max())
       x, y, weights = numpy_batch(features, rows, batch_size=4, length=length)
-      seeds = np.random.default_rng([1, 5, step]).integers(0, np.iinfo(np.int32).max, (4, 2), np.int32)
+      seeds = np.random.default_rng([1, 5, step]).integers(
+        0, np.iinfo(np.int32).max, (4, 2), np.int32
+      )
       assert_equal(seen[step], ({**x, "dropout_seed": seeds}, y, weights))
       step += 1
   assert len(seen) == step == 7
-  for one, other in zip(host_batches(features, batching, num_steps=7, first_step=5), seen[5:], strict=True):
+  for one, other in zip(
+    host_batches(features, batching, num_steps=7, first_step=5), seen[5:], strict=True
+  ):
     assert_equal(one, other)
   hosts = [
     host_batches(features, batching, HostShard(num_replicas=4, num_hosts=2, host=host), num_steps=7)

@@ -15,7 +15,10 @@ from albert_tf.finetuning.engine.ensemble import combine, greedy, run_directorie
 from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
 from albert_tf.finetuning.tasks.squad.task import build_task
 
-SPLITS = {"eval": made_up_texts(40, classes=3, seed=1), "test": made_up_texts(7, labelled=False, seed=2)}
+SPLITS = {
+  "eval": made_up_texts(40, classes=3, seed=1),
+  "test": made_up_texts(7, labelled=False, seed=2),
+}
 
 
 def text_task(splits=None, **options):
@@ -72,7 +75,8 @@ def test_the_choice_is_never_worse_than_the_best_member_and_stops():
   gold = task.gold("eval")
   for trial in range(20):
     candidates = [
-      {"logits": scores(1000 * trial + n, len(gold), towards=gold)} for n in range(rng.integers(2, 9))
+      {"logits": scores(1000 * trial + n, len(gold), towards=gold)}
+      for n in range(rng.integers(2, 9))
     ]
 
     def score(chosen):
@@ -99,7 +103,9 @@ def test_the_directory_of_an_ensemble(members, tmp_path):
   assert [each["directory"] for each in results["candidates"]] == members
   mean = task.ensemble([task.stored(member, "test") for member in sorted(chosen)])
   rows = (tmp_path / "a/predictions_test.tsv").read_text().splitlines()[1:]
-  assert [row.split("\t")[1] for row in rows] == [task.label_text(each) for each in task.predictions(mean)]
+  assert [row.split("\t")[1] for row in rows] == [
+    task.label_text(each) for each in task.predictions(mean)
+  ]
   # The same again is allowed; other members are another ensemble.
   first = (tmp_path / "a/predictions_test.tsv").read_bytes()
   combine(task, members, output_dir=str(tmp_path / "a"), predict=True)
@@ -120,7 +126,12 @@ def test_what_cannot_be_a_member_is_refused(members, tmp_path):
     ("", r"holds task\.json"),
   ):
     with pytest.raises(UserError, match=message):
-      combine(text_task(), [members[0], str(tmp_path / name)], output_dir=str(tmp_path / "x"), predict=True)
+      combine(
+        text_task(),
+        [members[0], str(tmp_path / name)],
+        output_dir=str(tmp_path / "x"),
+        predict=True,
+      )
   with pytest.raises(UserError, match="which is 1"):
     run_directories([members[0], f"{members[0]}/"])
 
@@ -176,8 +187,12 @@ def test_spans_are_averaged_over_the_union_as_in_numpy(squad):
   together = task.ensemble(stored)
   n_best = [load(directory, "nbest_predictions.json") for directory in directories]
   nulls = [load(directory, "null_odds.json") for directory in directories]
-  for question, decoded in zip(task.splits["eval"].data.questions, together["decoded"], strict=True):
-    texts, means, impossible = merged([of[question.id] for of in n_best], [of[question.id] for of in nulls])
+  for question, decoded in zip(
+    task.splits["eval"].data.questions, together["decoded"], strict=True
+  ):
+    texts, means, impossible = merged(
+      [of[question.id] for of in n_best], [of[question.id] for of in nulls]
+    )
     assert [candidate.text for candidate in decoded.candidates] == texts[:4]
     np.testing.assert_allclose(np.exp([c.score for c in decoded.candidates]), means[:4], rtol=1e-12)
     np.testing.assert_allclose(special.expit(decoded.null_score), impossible, rtol=1e-12)
@@ -194,7 +209,9 @@ def test_questions_of_an_ensemble(squad, tmp_path):
   results = combine(task, directories, output_dir=str(tmp_path / "out"))
   assert results["f1"] >= max(each["score"] for each in results["candidates"])
   answers = load(tmp_path / "out", "predictions.json")
-  impossible = {question.id for question in task.splits["eval"].data.questions if not question.answers}
+  impossible = {
+    question.id for question in task.splits["eval"].data.questions if not question.answers
+  }
   assert answers.keys() == {question.id for question in task.splits["eval"].data.questions}
   assert any(not answers[key] for key in impossible)
   (tmp_path / "lost").mkdir()

@@ -19,7 +19,12 @@ from albert_tf.finetuning.engine.results import lines
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 
 SHORT = dataclasses.replace(
-  QUICK, num_train_steps=0, num_train_epochs=1.0, eval_steps=0, train_batch_size=4, eval_batch_size=4
+  QUICK,
+  num_train_steps=0,
+  num_train_epochs=1.0,
+  eval_steps=0,
+  train_batch_size=4,
+  eval_batch_size=4,
 )
 
 
@@ -56,7 +61,9 @@ def records(directory):
 
 def metrics(results):
   return {
-    name: value for name, value in results.items() if isinstance(value, float) and "seconds" not in name
+    name: value
+    for name, value in results.items()
+    if isinstance(value, float) and "seconds" not in name
   }
 
 
@@ -97,7 +104,9 @@ def test_several_seeds(tmp_path):
   assert all(np.array_equal(v, best[k]) for k, v in named.variables.items())
   # Prediction of all of them leaves what training recorded.
   before = records(folder / "seed_1")
-  run(folder, start=start_from(folder), seeds=(1, 2), do_train=False, do_eval=False, do_predict=True)
+  run(
+    folder, start=start_from(folder), seeds=(1, 2), do_train=False, do_eval=False, do_predict=True
+  )
   assert records(folder / "seed_1") == before
   assert (folder / "seed_1/predictions_test.tsv").exists()
   # Finished seeds are kept, a new one is trained, one without results is trained again.
@@ -126,7 +135,14 @@ def test_what_a_finished_run_does_later(tmp_path, monkeypatch):
   trained = run(folder)
   assert predicted == [13]  # The outputs of the best weights are there already.
   before, own = records(folder), start_from(folder)
-  run(folder, of=small_task(max_seq_length=16), start=own, do_train=False, do_eval=False, do_predict=True)
+  run(
+    folder,
+    of=small_task(max_seq_length=16),
+    start=own,
+    do_train=False,
+    do_eval=False,
+    do_predict=True,
+  )
   for place in (folder, tmp_path / "elsewhere"):
     again = run(place, start=own, do_train=False, do_predict=True)
     assert again["loss"] == pytest.approx(trained["loss"], abs=1e-6)
@@ -134,7 +150,10 @@ def test_what_a_finished_run_does_later(tmp_path, monkeypatch):
   assert records(folder) == before
   assert TaskSpec.load(str(folder)).max_seq_length == 40
   results = json.loads((folder / "results.json").read_text())
-  assert (results["init_checkpoint"], results["best_step"]) == ("random weights", trained["best_step"])
+  assert (results["init_checkpoint"], results["best_step"]) == (
+    "random weights",
+    trained["best_step"],
+  )
   assert run(folder)["train_steps"] == 4
   for message, options in {
     r"learning_rate 0.003 → 0.1": {"learning_rate": 0.1},
@@ -158,13 +177,20 @@ def test_what_a_finished_run_does_later(tmp_path, monkeypatch):
 def test_another_tasks_model_does_not_answer(tmp_path):
   """Two tasks of GLUE may have the same labels, so that the weights of one fit the other."""
   run(tmp_path / "rte", of=small_task(name="rte"))
-  predict = {"start": start_from(tmp_path / "rte"), "do_train": False, "do_eval": False, "do_predict": True}
+  predict = {
+    "start": start_from(tmp_path / "rte"),
+    "do_train": False,
+    "do_eval": False,
+    "do_predict": True,
+  }
   with pytest.raises(UserError, match=r"for one task.*'rte', for 'sst-2' \(name"):
     run(tmp_path / "out", of=small_task(name="sst-2"), **predict)
   with pytest.raises(UserError, match=r"label_names \('c0', 'c1'\) → \('c0', 'c1', 'c2'\)"):
     run(tmp_path / "out", of=small_task(name="rte", classes=3), **predict)
   assert not (tmp_path / "out").exists()
-  run(tmp_path / "out", of=small_task(name="custom"), **predict)  # A table of one's own may be of any task.
+  run(
+    tmp_path / "out", of=small_task(name="custom"), **predict
+  )  # A table of one's own may be of any task.
   assert (tmp_path / "out/predictions_test.tsv").exists()
 
 
@@ -196,7 +222,12 @@ def test_lamb_bfloat16_dropout_and_user_callbacks(tmp_path):
       seen.append(sorted(logs))
 
   settings = dataclasses.replace(
-    SHORT, optimizer="lamb", distribution=BFLOAT16, dropout=0.2, bucket_multiple=0, num_train_epochs=2.0
+    SHORT,
+    optimizer="lamb",
+    distribution=BFLOAT16,
+    dropout=0.2,
+    bucket_multiple=0,
+    num_train_epochs=2.0,
   )
   assert np.isfinite(run(tmp_path / "run", settings, callbacks=[Watch()])["loss"])
   by_class = ["val_f1", "val_f1_c0", "val_f1_c1"]
@@ -219,7 +250,9 @@ def test_what_is_refused_leaves_no_directory(tmp_path):
     "optimizer must be one of": {"optimizer": "sgd"},
     "Seeds are different": {"seeds": (1, 1)},
     "warm-up must end within the run": {"num_warmup_steps": 9, "seeds": (1, 2)},
-    r"train_batch_size must be divisible.*gradient_accumulation_steps=3": {"gradient_accumulation_steps": 3},
+    r"train_batch_size must be divisible.*gradient_accumulation_steps=3": {
+      "gradient_accumulation_steps": 3
+    },
     "max_position_embeddings=40": {"of": small_task(max_seq_length=64)},
   }.items():
     with pytest.raises(UserError, match=message):

@@ -16,7 +16,9 @@ COLUMNS = {  # Of the files for training.
   "cola": ["source", "label", "mark", "sentence"],
   "sst-2": ["sentence", "label"],
   "mrpc": ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"],
-  "sts-b": [*"index genre filename year old_index source1 source2 sentence1 sentence2 score".split()],
+  "sts-b": [
+    *"index genre filename year old_index source1 source2 sentence1 sentence2 score".split()
+  ],
   "qqp": ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"],
   "mnli": ["index", "promptID", "sentence1", "sentence2", "label1", "gold_label"],
   "qnli": ["index", "question", "sentence", "label"],
@@ -33,7 +35,11 @@ def write_task(root, name):
     [f"{label} " if column == task.label else f'A "{column} .' for column in columns]
     for label in task.label_names or ("2.5", "5.000")
   ]
-  train = [*([] if task.columns else [columns]), *rows, *([["135", "broken"]] if name == "qqp" else [])]
+  train = [
+    *([] if task.columns else [columns]),
+    *rows,
+    *([["135", "broken"]] if name == "qqp" else []),
+  ]
   test = [["index", *task.texts], ["7", *task.texts]]
   for split, file in task.files.items():
     lines = ["\t".join(cells) for cells in (test if split.startswith("test") else train)]
@@ -60,7 +66,9 @@ def test_each_layout(tmp_path, name, caplog):
   task.write_predictions(
     {"logits": np.array([[7.0, 1.0, 0.0][: task.spec.num_labels]])}, "test", str(tmp_path)
   )
-  submission = tmp_path / f"submission/{glue.TASKS[name].submission.get('test', glue.TASKS[name].folder)}.tsv"
+  submission = (
+    tmp_path / f"submission/{glue.TASKS[name].submission.get('test', glue.TASKS[name].folder)}.tsv"
+  )
   label = "5.0000" if name == "sts-b" else task.spec.label_names[0]
   assert submission.read_text() == f"index\tprediction\n7\t{label}\n"
 
@@ -71,7 +79,14 @@ def test_mnli_has_two_evaluations_and_the_diagnostic_set(tmp_path, place):
   (tmp_path / place).parent.mkdir()
   (tmp_path / place).write_text("index\tsentence1\tsentence2\n9\tA\tB\n")
   task = GlueTextTask("mnli", data_dir=root, tokenizer=tokenizer(), max_seq_length=32)
-  assert set(task.splits) == {"train", "eval", "test", "eval_mismatched", "test_mismatched", "test_ax"}
+  assert set(task.splits) == {
+    "train",
+    "eval",
+    "test",
+    "eval_mismatched",
+    "test_mismatched",
+    "test_ax",
+  }
   right = {"logits": np.eye(3) * 5}
   assert task.evaluate(right, "eval_mismatched")["accuracy"] == 1.0
   for split in ("test_mismatched", "test_ax"):
@@ -92,7 +107,9 @@ def test_packing_equals_the_original():
 
 def test_every_real_file_is_read(shared_dir):
   for path in sorted((shared_dir / "data/glue").glob("*/*.tsv")):
-    task = next(t for t in glue.TASKS.values() if path.parent.name.removesuffix("-sample") == t.folder)
+    task = next(
+      t for t in glue.TASKS.values() if path.parent.name.removesuffix("-sample") == t.folder
+    )
     split = next(s for s, name in task.files.items() if name == path.name)
     texts = glue.read_splits(task, str(path.parent))[split]
     lines = sum(bool(line.strip()) for line in path.read_text("utf-8").split("\n"))
@@ -124,6 +141,8 @@ def test_wrong_names_and_labels(tmp_path):
   with pytest.raises(UserError, match="needs eval data"):
     task.features("eval")
   (tmp_path / "other").mkdir()
-  (tmp_path / "other/dev.tsv").write_text("\t".join("0123456789") + "\n" + "\t".join(["a"] * 10) + "\n")
+  (tmp_path / "other/dev.tsv").write_text(
+    "\t".join("0123456789") + "\n" + "\t".join(["a"] * 10) + "\n"
+  )
   with pytest.raises(UserError, match="another task"):
     GlueTextTask("sts-b", data_dir=str(tmp_path / "other"), tokenizer=tokenizer())

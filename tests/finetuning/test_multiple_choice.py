@@ -9,7 +9,12 @@ from support import tiny_run
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import Table
-from albert_tf.finetuning.tasks.choices import ChoiceColumns, ChoiceExample, choice_examples, read_race
+from albert_tf.finetuning.tasks.choices import (
+  ChoiceColumns,
+  ChoiceExample,
+  choice_examples,
+  read_race,
+)
 from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 
 
@@ -44,11 +49,16 @@ def plain_row(tokenizer, context, text, *, max_seq_length, max_qa_length):
 def test_packing_equals_the_rule(tokenizer, max_seq_length, max_qa_length):
   examples = [
     example(label=None),
-    example(context="the sky " * 40, question="ＢＬＵＥ _ and ＿", choices=("a", "small birds sing", "")),
+    example(
+      context="the sky " * 40, question="ＢＬＵＥ _ and ＿", choices=("a", "small birds sing", "")
+    ),
     example(context="", question="", choices=("day", "day long", "the sky is blue and green")),
   ]
   task = MultipleChoiceTask(
-    splits={"test": examples}, tokenizer=tokenizer, max_seq_length=max_seq_length, max_qa_length=max_qa_length
+    splits={"test": examples},
+    tokenizer=tokenizer,
+    max_seq_length=max_seq_length,
+    max_qa_length=max_qa_length,
   )
   x, _, _ = numpy_batch(task.features("test"), range(3), batch_size=3, length=max_seq_length)
   texts = [
@@ -90,7 +100,10 @@ def test_scores_by_group_and_predictions(tokenizer, tmp_path):
   assert task.features("test").labels is None
   task.write_predictions({"logits": logits[:1]}, "test", str(tmp_path))
   assert "\tA\t\t0.6" in (tmp_path / "predictions_test.tsv").read_text()
-  for split, message in (("train", "needs train data"), ("eval_wrong", "one of A, B, C. Received: 'D'")):
+  for split, message in (
+    ("train", "needs train data"),
+    ("eval_wrong", "one of A, B, C. Received: 'D'"),
+  ):
     with pytest.raises(UserError, match=message):
       task.features(split)
 
@@ -108,12 +121,19 @@ def test_columns_for_each_choice_and_a_context(tokenizer):
     {"passage": "p", "q": "", "a": "x", "b": 3.0, "gold": 1, "n": "first"},
     {"passage": None, "q": "q", "a": "x", "b": 4, "gold": None, "n": ""},
   ]
-  names = {"context_column": "passage", "question_column": "q", "label_column": "gold", "id_column": "n"}
+  names = {
+    "context_column": "passage",
+    "question_column": "q",
+    "label_column": "gold",
+    "id_column": "n",
+  }
   columns = ChoiceColumns(choice_columns=("a", "b"), **names)
   first, second = choice_examples(table(*rows), columns)
   assert first == ("first", "p", "", ("x", "3"), "1", "")
   assert second == ("line 3 of t.csv", "", "q", ("x", "4"), None, "")
-  (bare,) = choice_examples(table({"question": "q", "choices": ["a", "b"]}), ChoiceColumns(), labelled=False)
+  (bare,) = choice_examples(
+    table({"question": "q", "choices": ["a", "b"]}), ChoiceColumns(), labelled=False
+  )
   assert (bare.choices, bare.label) == (("a", "b"), None)
   sizes = {"max_seq_length": 24, "max_qa_length": 12}
   task = MultipleChoiceTask(
@@ -165,7 +185,11 @@ def test_both_layouts_give_the_same_questions(tmp_path):
   assert one_file_each == read_race(str(tmp_path / "files/RACE"), "dev")
   assert [example.group for example in one_file_each] == ["middle"] * 4 + ["high"] * 4
   assert [example.label for example in one_file_each[:4]] == ["A", "D", None, None]
-  assert [example.id for example in one_file_each[:3]] == ["high7.txt:0", "high7.txt:1", "high9.txt:0"]
+  assert [example.id for example in one_file_each[:3]] == [
+    "high7.txt:0",
+    "high7.txt:1",
+    "high9.txt:0",
+  ]
   assert one_file_each[1].context == PASSAGE["article"]
   assert len(read_race(str(tmp_path / "lines"), "dev", levels=["high"])) == 4
   with pytest.raises(UserError, match=r"without train/middle"):

@@ -59,7 +59,9 @@ def test_a_wordpiece_vocabulary(run_folder, tmp_path):
   start = read_start(str(run_folder / "checkpoints/model.ckpt-10"), vocab_file=str(vocabulary))
   assert start.tokenizer.encode("Skys 天空") == [7, 8, 5, 6]
   start.tokenizer.save_pretrained(str(tmp_path))
-  assert WordPieceTokenizer.from_pretrained(str(tmp_path / "vocab.txt")).pieces == start.tokenizer.pieces
+  assert (
+    WordPieceTokenizer.from_pretrained(str(tmp_path / "vocab.txt")).pieces == start.tokenizer.pieces
+  )
   (tmp_path / "albert_config.json").write_text(tiny_start().config.to_json_string())
   for file in (run_folder / "checkpoints").glob("model.ckpt-10.*"):
     shutil.copy(file, tmp_path)

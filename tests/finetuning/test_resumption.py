@@ -50,7 +50,9 @@ class Watch(keras.callbacks.Callback):
       os.kill(os.getpid(), signal.SIGTERM)
 
   def on_train_batch_end(self, batch, logs=None):
-    self.weights = {name: variable.numpy() for name, variable in named_variables(self.model).items()}
+    self.weights = {
+      name: variable.numpy() for name, variable in named_variables(self.model).items()
+    }
     self._left -= 1
     if not self._left:
       raise Killed
@@ -76,7 +78,9 @@ def stopped(directory, updates, settings=SETTINGS, **options):
 
 def same_runs(directory, other):
   """Asserts equal weights, bit for bit, and equal evaluations."""
-  ours, theirs = (read_bundle(latest_bundle(str(each / "checkpoints/best"))) for each in (directory, other))
+  ours, theirs = (
+    read_bundle(latest_bundle(str(each / "checkpoints/best"))) for each in (directory, other)
+  )
   assert ours.keys() == theirs.keys()
   for name, value in ours.items():
     np.testing.assert_array_equal(value, theirs[name], err_msg=name)
@@ -94,7 +98,9 @@ def undisturbed(tmp_path_factory):
   return directory, run(directory)
 
 
-@pytest.mark.parametrize("step", [4, *[pytest.param(step, marks=pytest.mark.slow) for step in (2, 8, 10)]])
+@pytest.mark.parametrize(
+  "step", [4, *[pytest.param(step, marks=pytest.mark.slow) for step in (2, 8, 10)]]
+)
 def test_killed_between_updates(tmp_path, undisturbed, step):
   expected, results = undisturbed
   killed(tmp_path / "run", step)
@@ -124,7 +130,8 @@ def test_stopped_by_sigterm(tmp_path, undisturbed, ends):
 # An evaluation follows the writing of the state; where it is better, the best weights are written.
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  ("folder", "number"), [(run_directory.STATE, 1), (run_directory.BEST, 1), (run_directory.STATE, 2)]
+  ("folder", "number"),
+  [(run_directory.STATE, 1), (run_directory.BEST, 1), (run_directory.STATE, 2)],
 )
 def test_killed_while_it_writes(tmp_path, undisturbed, monkeypatch, folder, number):
   original, seen = checkpoints.write_bundle, []
@@ -173,7 +180,9 @@ def test_the_command_stopped_at_random_times(tmp_path, replicas):
   }  # fmt: skip
   rng, ends, states = np.random.default_rng(replicas), [], []
   with ForkedCommands() as commands:
-    assert commands.run("tpu_scripts/run_glue.py", **flags, output_dir=tmp_path / "expected").status == 0
+    assert (
+      commands.run("tpu_scripts/run_glue.py", **flags, output_dir=tmp_path / "expected").status == 0
+    )
     seconds = json.loads((tmp_path / "expected/results.json").read_text())["train_seconds"]
     while 0 not in ends:
       command = commands.start("tpu_scripts/run_glue.py", **flags, output_dir=tmp_path / "run")
@@ -207,7 +216,9 @@ def test_one_of_several_seeds_killed_again_and_again(tmp_path):
 @pytest.mark.slow
 def test_micro_batches_and_recomputation_on_two_replicas_killed(tmp_path, mirrored_2):
   """The updates equal those of whole batches on one device."""
-  plain = dataclasses.replace(SETTINGS, num_train_steps=7, num_warmup_steps=0, classifier_dropout=0.0)
+  plain = dataclasses.replace(
+    SETTINGS, num_train_steps=7, num_warmup_steps=0, classifier_dropout=0.0
+  )
   parts = dataclasses.replace(plain, gradient_accumulation_steps=2, remat=True)
   whole, two = Watch(), Watch()
   run(tmp_path / "whole", plain, dropout=0.0, callbacks=[whole])

@@ -32,7 +32,11 @@ def write(path, rows=ROWS):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
   else:
     with path.open("w", newline="") as stream:
-      tsv = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None} if path.suffix == ".tsv" else {}
+      tsv = (
+        {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
+        if path.suffix == ".tsv"
+        else {}
+      )
       writer = csv.DictWriter(stream, list(rows[0]), **tsv)
       writer.writeheader()
       writer.writerows(rows)
@@ -42,12 +46,20 @@ def write(path, rows=ROWS):
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl", ".parquet"])
 def test_every_format_gives_the_same_task(tmp_path, suffix):
   train = write(tmp_path / f"train{suffix}")
-  test = write(tmp_path / f"test{suffix}", [{k: v for k, v in row.items() if k != "stars"} for row in ROWS])
-  task = table_task({"train": train, "eval": train, "test": test}, columns=COLUMNS, tokenizer=tokenizer())
+  test = write(
+    tmp_path / f"test{suffix}", [{k: v for k, v in row.items() if k != "stars"} for row in ROWS]
+  )
+  task = table_task(
+    {"train": train, "eval": train, "test": test}, columns=COLUMNS, tokenizer=tokenizer()
+  )
   assert task.spec.label_names == ("2", "10")  # Numbers in their order.
   assert task.features("train").labels.tolist() == [1, 0, 1]
   assert task.features("test").labels is None
-  assert [bool(row["segment_ids"].any()) for row in task.features("test").rows] == [True, False, True]
+  assert [bool(row["segment_ids"].any()) for row in task.features("test").rows] == [
+    True,
+    False,
+    True,
+  ]
   logits = np.array([[0.0, 2.0], [1.0, 0.0], [0.0, 0.1]])
   assert task.evaluate({"logits": logits})["accuracy"] == 1.0
   constant = task.evaluate({"logits": logits[[0, 0, 0]]})
@@ -65,13 +77,21 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
 @pytest.mark.parametrize(
   ("name", "content", "message"),
   [
-    ("a.tsv", "text\tlable\nx\ty\n", r"needs rows, and the columns text, label.*it has text, lable"),
+    (
+      "a.tsv",
+      "text\tlable\nx\ty\n",
+      r"needs rows, and the columns text, label.*it has text, lable",
+    ),
     ("a.tsv", "text\tlabel\n", "with 0 rows"),
     ("a.tsv", "text\tlabel\nx\ty\tz\n", "3 in line 2"),
     ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y", "label": 1}\n', "1 different labels"),
     # What would be a class of its own, or train on nothing.
     ("a.jsonl", '{"text": "x", "label": 1}\n\n{"text": "y"}\n', "none in line 3 of .*and 0 more"),
-    ("a.csv", 'text,label\n"x\ny",a\nz,\nz,nan\n', "none in line 4 of .*and 1 more.*--skip_incomplete_rows"),
+    (
+      "a.csv",
+      'text,label\n"x\ny",a\nz,\nz,nan\n',
+      "none in line 4 of .*and 1 more.*--skip_incomplete_rows",
+    ),
     ("a.tsv", "text\tlabel\n \ta\n", "none in line 2 of"),
     # A stray quote would merge rows.
     ("a.csv", 'text,label\nx,a\n"abc,x\ndef" more,y\nz,b\n', "row at line 3 of"),
@@ -105,7 +125,11 @@ def test_labels_that_do_not_fit(tmp_path):
     table_task(tables, columns=columns, tokenizer=tokenizer(), regression=True)
   with pytest.raises(UserError, match="--label_names"):
     table_task(
-      {"train": train}, columns=columns, tokenizer=tokenizer(), regression=True, label_names=("2", "10")
+      {"train": train},
+      columns=columns,
+      tokenizer=tokenizer(),
+      regression=True,
+      label_names=("2", "10"),
     )
   with pytest.raises(UserError, match="--label_names"):
     table_task({"test": train}, columns=columns, tokenizer=tokenizer())
@@ -119,14 +143,25 @@ def test_an_empty_row_of_a_single_column_is_a_row(tmp_path, suffix, separator):
   path = tmp_path / f"test{suffix}"
   path.write_bytes(b"text\r\nthe sky\r\n\r\ntrees\r\n")
   found = table_examples(read_table(str(path)), TableColumns(texts=("text",)), labelled=False)
-  assert [(example.id, example.text) for example in found] == [("0", "the sky"), ("1", ""), ("2", "trees")]
-  path.write_text(f"text{separator}label\na{separator}0\n\nb{separator}1\n")  # Of two columns it is no row.
+  assert [(example.id, example.text) for example in found] == [
+    ("0", "the sky"),
+    ("1", ""),
+    ("2", "trees"),
+  ]
+  path.write_text(
+    f"text{separator}label\na{separator}0\n\nb{separator}1\n"
+  )  # Of two columns it is no row.
   table = read_table(str(path))
   assert [example.text for example in table_examples(table, ONE_TEXT, labelled=True)] == ["a", "b"]
   assert table.where(1) == f"line 4 of {path}"
 
 
-TOPICS = [("the sky", ["air", "blue"]), ("old trees", []), ("sing", ["air"]), ("all day", ["long", "air"])]
+TOPICS = [
+  ("the sky", ["air", "blue"]),
+  ("old trees", []),
+  ("sing", ["air"]),
+  ("all day", ["long", "air"]),
+]
 SEVERAL = TableColumns(label="labels", multi_label=True)
 
 
@@ -152,22 +187,30 @@ def test_labels_that_overlap(tmp_path, suffix, cell):
     for text, of in TOPICS
   ]
   path = write(tmp_path / f"train{suffix}", rows)
-  task = table_task({"train": path, "eval": path, "test": path}, columns=columns, tokenizer=tokenizer())
+  task = table_task(
+    {"train": path, "eval": path, "test": path}, columns=columns, tokenizer=tokenizer()
+  )
   assert (task.spec.kind, task.spec.label_names) == ("multi_label", names)
   gold = np.array([[1, 1, 0], [0, 0, 0], [1, 0, 0], [1, 0, 1]], np.float32)
   np.testing.assert_array_equal(task.features("test").labels, gold)
   logits = np.array([[3.0, 1.0, -2.0], [0.5, 0.0, -4.0], [1.0, -1.0, -3.0], [-1.0, -2.0, 0.0]])
   found, p = task.evaluate({"logits": logits}), 1 / (1 + np.exp(-logits))
-  assert found["threshold_air"] == pytest.approx(p[3, 0] / 2)  # Three of four are right: the best F1.
+  assert found["threshold_air"] == pytest.approx(
+    p[3, 0] / 2
+  )  # Three of four are right: the best F1.
   assert found["threshold_blue"] == pytest.approx((p[0, 1] + p[1, 1]) / 2)
   given = p >= [found[f"threshold_{name}"] for name in names]
   for average in ("micro", "macro"):
     assert found[f"{average}_f1"] == metrics.f1_score(gold, given, average=average)
-  assert [found[f"f1_{name}"] for name in names] == metrics.f1_score(gold, given, average=None).tolist()
+  assert [found[f"f1_{name}"] for name in names] == metrics.f1_score(
+    gold, given, average=None
+  ).tolist()
   assert found["average_precision"] == pytest.approx(metrics.average_precision_score(gold, p))
   assert found["loss"] == pytest.approx(metrics.log_loss(gold.ravel(), p.ravel()))
   assert task.spec.with_thresholds(found).thresholds[1] == found["threshold_blue"]
-  assert "threshold_air" not in task.evaluate({"logits": logits - 9}, "test")  # Of "eval" they stay.
+  assert "threshold_air" not in task.evaluate(
+    {"logits": logits - 9}, "test"
+  )  # Of "eval" they stay.
   task.write_predictions({"logits": logits}, "test", str(tmp_path))
   lines = (tmp_path / "predictions_test.tsv").read_text().splitlines()
   assert lines[1].split("\t")[1:3] == ['["air", "blue"]', '["air", "blue"]']
@@ -180,7 +223,12 @@ def test_labels_that_overlap(tmp_path, suffix, cell):
   ("train", "evaluation", "options", "message"),
   [
     ("a|b", "a|x", {}, "eval data must be one of a, b. Received: 'x' in the example with the id 1"),
-    ("a|b", "a", {"label_names": ("a", "b", "c")}, "training example. Received: none for c in 2 rows"),
+    (
+      "a|b",
+      "a",
+      {"label_names": ("a", "b", "c")},
+      "training example. Received: none for c in 2 rows",
+    ),
     ("[1, b", "a", {}, "line 3 of .* must hold one JSON object"),
     ("a|b", "a", {"regression": True}, "--regression with --multi_label"),
     ("a", "a", {}, "2 to 1000 classes. Received: 1"),
@@ -197,13 +245,20 @@ def test_labels_that_overlap_and_do_not_fit(tmp_path, train, evaluation, options
 
 
 def test_rows_without_any_label_are_kept_and_counted(tmp_path, caplog):
-  path = write(tmp_path / "a.jsonl", [{"text": "x", "labels": None}, {"text": "y", "labels": ["a"]}])
+  path = write(
+    tmp_path / "a.jsonl", [{"text": "x", "labels": None}, {"text": "y", "labels": ["a"]}]
+  )
   with caplog.at_level("INFO", logger="absl"):
-    assert [each.label for each in table_examples(read_table(path), SEVERAL, labelled=True)] == [(), ("a",)]
+    assert [each.label for each in table_examples(read_table(path), SEVERAL, labelled=True)] == [
+      (),
+      ("a",),
+    ]
   assert "1 of 2 rows have none of the labels" in caplog.text
   path = write(tmp_path / "test.tsv", [{"text": "x", "labels": ""}])  # Nothing to be scored.
   assert table_examples(read_table(path), SEVERAL, labelled=False)[0].label is None
-  path = write(tmp_path / "marks.csv", [{"text": "x", "a": 1, "b": ""}, {"text": "x", "a": 2, "b": 0}])
+  path = write(
+    tmp_path / "marks.csv", [{"text": "x", "a": 1, "b": ""}, {"text": "x", "a": 2, "b": 0}]
+  )
   marks = dataclasses.replace(SEVERAL, label="a,b")
   with pytest.raises(UserError, match=r"holds 0 or 1\. Received: '2' in line 3 of"):
     table_examples(read_table(path), marks, labelled=True)
@@ -213,7 +268,12 @@ def test_incomplete_rows_can_be_left_out(tmp_path):
   path = write(tmp_path / "train.csv", [{"text": text, "label": "1"} for text in "ab cd"])
   columns = dataclasses.replace(ONE_TEXT, skip_incomplete_rows=True)
   found = table_examples(read_table(path), columns, labelled=True)
-  assert [(example.id, example.text) for example in found] == [("0", "a"), ("1", "b"), ("3", "c"), ("4", "d")]
+  assert [(example.id, example.text) for example in found] == [
+    ("0", "a"),
+    ("1", "b"),
+    ("3", "c"),
+    ("4", "d"),
+  ]
 
 
 def test_groups_are_held_out_whole_and_always_the_same_ones():

@@ -70,15 +70,25 @@ def test_files_without_tags(tmp_path, name, text, columns):
 
 
 def test_json_lines(tmp_path):
-  rows = [{"w": ["EU", "rejects"], "ner": ["B-ORG", "O"]}, {"w": [], "ner": []}, {"w": ["x"], "ner": ["O"]}]
-  found = read(tmp_path, "a.jsonl", "\n\n".join(map(json.dumps, rows)), token_key="w", tag_key="ner")
+  rows = [
+    {"w": ["EU", "rejects"], "ner": ["B-ORG", "O"]},
+    {"w": [], "ner": []},
+    {"w": ["x"], "ner": ["O"]},
+  ]
+  found = read(
+    tmp_path, "a.jsonl", "\n\n".join(map(json.dumps, rows)), token_key="w", tag_key="ner"
+  )
   assert [each.tags for each in found] == [("B-ORG", "O"), ("O",)]
 
 
 @pytest.mark.parametrize(
   ("name", "text", "message"),
   [
-    ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}', r"2 words and 1 tags in .* line 1 of .*a.jsonl"),
+    (
+      "a.jsonl",
+      '{"tokens": ["a", "b"], "tags": ["O"]}',
+      r"2 words and 1 tags in .* line 1 of .*a.jsonl",
+    ),
     ("a.jsonl", '{"words": ["a"]}', r"the columns tokens. Received: .*a.jsonl.* has words"),
     ("a.jsonl", '{"tokens": "a b"}', r"list of words. Received: 'a b' in line 1"),
     ("a.txt", "a O\nb\n", r"2 words and 1 tags in .* line 1 of .*a.txt"),

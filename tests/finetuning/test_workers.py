@@ -48,9 +48,15 @@ def run(tmp_path, places, action):
   cluster = {"worker": free_addresses(2)}
   workers = []
   for index, place in enumerate(places):
-    config = {"cluster": cluster, "task": {"type": "worker", "index": index}} if place == "two" else {}
+    config = (
+      {"cluster": cluster, "task": {"type": "worker", "index": index}} if place == "two" else {}
+    )
     words = [sys.executable, "-c", _WORKER, str(tmp_path / place), str(index), action]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TF_CONFIG": json.dumps(config)}
+    environment = {
+      **os.environ,
+      "PYTHONPATH": os.pathsep.join(sys.path),
+      "TF_CONFIG": json.dumps(config),
+    }
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     workers.append(subprocess.Popen(ending_with_this(words), env=environment, **pipes))
   try:
@@ -63,14 +69,17 @@ def run(tmp_path, places, action):
 
 @pytest.mark.timeout(600)
 def test_the_best_weights_and_the_end_are_one_decision(tmp_path):
-  for status, _, stderr in run(tmp_path, ("two", "two"), "stop"):  # SIGTERM reaches the second one alone.
+  for status, _, stderr in run(
+    tmp_path, ("two", "two"), "stop"
+  ):  # SIGTERM reaches the second one alone.
     assert status == 1, stderr[-3000:]
     assert "stopped at update 2, saved" in stderr
   for status, stdout, stderr in run(tmp_path, ("two", "two", "one"), "go on"):
     assert status == 0, stderr[-3000:]
     assert json.loads(stdout.splitlines()[-1]) == {"1": [8, 8], "2": [8, 8]}
   one, two = (
-    read_bundle(latest_bundle(str(tmp_path / name / "seed_2/checkpoints/best"))) for name in ("one", "two")
+    read_bundle(latest_bundle(str(tmp_path / name / "seed_2/checkpoints/best")))
+    for name in ("one", "two")
   )
   for name, value in one.items():
     np.testing.assert_allclose(value, two[name], atol=2e-5, err_msg=name)

@@ -44,7 +44,9 @@ def records(path: str) -> None:
   assert build_record_index([path]).num_records == len(list(read_records(path)))
   check_records([path], spec=SPEC, vocab_size=VOCAB_SIZE)
   for features in map(decode_example, read_records(path)):
-    assert all(0 <= each < VOCAB_SIZE for name in ("input_ids", "masked_lm_ids") for each in features[name])
+    assert all(
+      0 <= each < VOCAB_SIZE for name in ("input_ids", "masked_lm_ids") for each in features[name]
+    )
     assert all(0 <= each < SPEC.max_seq_length for each in features["masked_lm_positions"])
 
 
@@ -56,7 +58,10 @@ def index(path: str) -> None:
   used, whole = build_record_index([shard]), scan_shard(shard)
   assert used.block_bytes.tolist() == [*whole.offsets, whole.num_bytes]
   shutil.rmtree(os.path.dirname(path))
-  assert (used.num_records, used.content) == (whole.num_records, build_record_index([shard]).content)
+  assert (used.num_records, used.content) == (
+    whole.num_records,
+    build_record_index([shard]).content,
+  )
 
 
 def vocabulary(path: str) -> None:
@@ -155,13 +160,27 @@ MANIFEST = Manifest(
 )  # fmt: skip
 ANSWER = {"id": "1", "question": "what?", "answers": [{"text": "sky", "answer_start": 4}]}
 NO_ANSWER = {"id": "2", "question": "", "answers": [], "is_impossible": True}
-SQUAD = {"data": [{"title": "t", "paragraphs": [{"context": "the sky is blue", "qas": [ANSWER, NO_ANSWER]}]}]}
-RACE = {"id": "1.txt", "article": "a b", "questions": ["q"], "options": [["a", "b"]], "answers": ["A"]}
+SQUAD = {
+  "data": [
+    {"title": "t", "paragraphs": [{"context": "the sky is blue", "qas": [ANSWER, NO_ANSWER]}]}
+  ]
+}
+RACE = {
+  "id": "1.txt",
+  "article": "a b",
+  "questions": ["q"],
+  "options": [["a", "b"]],
+  "answers": ["A"],
+}
 _PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "▁", "a", "▁sky")
 UNIGRAM = {
   "added_tokens": [{"content": "[MASK]", "special": True}],
   "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKD"}, {"type": "Lowercase"}]},
-  "model": {"type": "Unigram", "unk_id": 1, "vocab": [[piece, -float(n)] for n, piece in enumerate(_PIECES)]},
+  "model": {
+    "type": "Unigram",
+    "unk_id": 1,
+    "vocab": [[piece, -float(n)] for n, piece in enumerate(_PIECES)],
+  },
 }
 _TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b")
 WORDPIECE = {

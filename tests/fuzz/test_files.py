@@ -20,7 +20,9 @@ def write_beside(path: pathlib.Path) -> None:
   """Good files that belong to the one that is to be damaged."""
   path.parent.mkdir(parents=True, exist_ok=True)
   if path.name.startswith("tokenizer") and "alone" not in path.parts:
-    shutil.copy(SPM_MODEL, path.parent / ("spm.model" if path.name == "tokenizer.json" else "spiece.model"))
+    shutil.copy(
+      SPM_MODEL, path.parent / ("spm.model" if path.name == "tokenizer.json" else "spiece.model")
+    )
   if path.name.startswith("offsets"):
     (path.parents[1] / "train-0.tfrecord").write_bytes(readers.SHARD)
   if path.name.startswith(("a.index", "a.data")):
@@ -29,7 +31,11 @@ def write_beside(path: pathlib.Path) -> None:
 
 
 def marked(name: str) -> Any:
-  return pytest.param(name, marks=pytest.mark.slow) if readers.FILES[name][1] is readers.checkpoint else name
+  return (
+    pytest.param(name, marks=pytest.mark.slow)
+    if readers.FILES[name][1] is readers.checkpoint
+    else name
+  )
 
 
 @pytest.mark.parametrize("name", [*map(marked, readers.FILES)])
@@ -63,7 +69,9 @@ LENGTHS = st.integers(0, 64).map(lambda bits: frame_length((1 << bits) - 1))
 
 
 @fuzz(data=st.data())
-def test_records_with_good_checksums(child: Child, tmp_path: pathlib.Path, data: st.DataObject) -> None:
+def test_records_with_good_checksums(
+  child: Child, tmp_path: pathlib.Path, data: st.DataObject
+) -> None:
   path = tmp_path / "train-0.tfrecord"
   path.write_bytes(readers.SHARD + data.draw(FRAMED | LENGTHS))
   child(readers.records, path)
@@ -76,7 +84,10 @@ FOUND = [
   ("index/offsets-train-0.tfrecord.npy", b"\x93NUMPY\x01\x00v\x00{"),
   ("train-0.tfrecord", frame_length((1 << 33) - 1)),
   ("train-0.tfrecord", frame_record(b"\0")),
-  ("manifest.json", json.dumps({**readers.FILES["manifest.json"][0], "max_seq_length": 0}).encode()),
+  (
+    "manifest.json",
+    json.dumps({**readers.FILES["manifest.json"][0], "max_seq_length": 0}).encode(),
+  ),
   ("results.json", b'{"best_run": 1}'),
   ("a.parquet", b"PAR1"),
   ("text.parquet", readers.made("parquet").replace(b"text", b"tex\x80")),

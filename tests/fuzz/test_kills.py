@@ -30,7 +30,12 @@ def making(tmp_path_factory: pytest.TempPathFactory) -> Any:
   for number in range(3):
     documents = tiny_corpus.documents(np.random.default_rng(number), 600)
     (folder / f"{number}.txt").write_text(tiny_corpus.as_text(documents), encoding="utf-8")
-  flags = {"input": f"{folder}/*.txt", "input_format": "lines", "max_seq_length": 64, "dupe_factor": 2}
+  flags = {
+    "input": f"{folder}/*.txt",
+    "input_format": "lines",
+    "max_seq_length": 64,
+    "dupe_factor": 2,
+  }
   flags |= {
     "spm_model_file": tiny_corpus.train_model(str(folder / "tiny.model")),
     "max_predictions_per_seq": 8,
@@ -39,14 +44,18 @@ def making(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     def start(name: str, workers: int = 1) -> Any:
       script = "tfrecords_tools/create_pretraining_data.py"
-      return commands.start(script, output_dir=folder / name, num_workers=workers, num_shards=3, **flags)
+      return commands.start(
+        script, output_dir=folder / name, num_workers=workers, num_shards=3, **flags
+      )
 
     begun = time.monotonic()
     assert commands.wait(start("whole")).status == 0
     yield folder, start, commands, time.monotonic() - begun
 
 
-@fuzz(moments=st.lists(st.floats(0, 1.1), min_size=1, max_size=4), workers=st.integers(1, 2), cost=20)
+@fuzz(
+  moments=st.lists(st.floats(0, 1.1), min_size=1, max_size=4), workers=st.integers(1, 2), cost=20
+)
 def test_killed_data_creation(making: Any, moments: list[float], workers: int) -> None:
   folder, start, commands, seconds = making
   shutil.rmtree(folder / "killed", ignore_errors=True)
@@ -76,7 +85,8 @@ def test_killed_pretraining(trained: pathlib.Path, kills: int, seed: int) -> Non
   done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
   assert done.returncode == 0, done.stderr[-2000:]
   whole, killed = (
-    read_bundle(latest_checkpoint(str(trained / name / "checkpoints"))) for name in ("whole", "killed")
+    read_bundle(latest_checkpoint(str(trained / name / "checkpoints")))
+    for name in ("whole", "killed")
   )
   for name in {*whole, *killed}:
     np.testing.assert_array_equal(whole[name], killed[name], err_msg=name)

@@ -55,7 +55,9 @@ def model_of(kind: str) -> Any:
     return AlbertQuestionAnswering(config)
   if kind == "tags":
     model = AlbertTagger(config, task=AlbertTagger.make_task(label_names=NAMES))
-    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1))
+    model.compile(
+      loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+    )
     return model
   if kind == "regression":
     return AlbertClassifier(config, head_options={"num_labels": 1})

@@ -48,7 +48,9 @@ def numbers_of(value: Any) -> list[float]:
 @fuzz(good=st.sampled_from(GOOD), number=NUMBERS, data=st.data())
 def test_settings(good: Settings, number: float, data: st.DataObject) -> None:
   """A number is refused, or finite, of 32 bits where no bound says more, and the same after JSON."""
-  numeric = [field for field in fields_of(type(good)) if {int, float} & {field.type, *_items(field.type)}]
+  numeric = [
+    field for field in fields_of(type(good)) if {int, float} & {field.type, *_items(field.type)}
+  ]
   field = data.draw(st.sampled_from(numeric))
   value = (number,) if _items(field.type) else number
   try:
@@ -56,7 +58,9 @@ def test_settings(good: Settings, number: float, data: st.DataObject) -> None:
   except UserError:
     return
   largest = field.metadata.get("maximum") or FLOAT32
-  assert all(abs(item) <= max(largest, FLOAT32) for item in numbers_of(getattr(changed, field.name)))
+  assert all(
+    abs(item) <= max(largest, FLOAT32) for item in numbers_of(getattr(changed, field.name))
+  )
   text = json.dumps(changed.to_dict(), allow_nan=False)
   assert type(changed).from_dict(json.loads(text), source="text").to_dict() == json.loads(text)
 
@@ -92,7 +96,21 @@ def test_numbers_that_would_fill_the_memory_or_overflow(make: Any) -> None:
 
 
 LABELS = st.sampled_from(
-  ["inf", "-Infinity", "nan", "1e39", "-1e39", "1e400", "9" * 400, "1_0", "٣", "0x10", " 2 ", "1e38", ""]
+  [
+    "inf",
+    "-Infinity",
+    "nan",
+    "1e39",
+    "-1e39",
+    "1e400",
+    "9" * 400,
+    "1_0",
+    "٣",
+    "0x10",
+    " 2 ",
+    "1e38",
+    "",
+  ]
 )
 CELLS = LABELS | st.floats().map(str) | st.text(max_size=4).filter(lambda text: text.isprintable())
 

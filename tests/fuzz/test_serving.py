@@ -89,14 +89,20 @@ def test_shape(served: Any, name: str, data: st.DataObject) -> None:
   check_answer(served, name, data.draw(bodies(name).flatmap(other_arrays)))
 
 
-TEXT = st.lists(st.sampled_from([*ODD, *(f"{word} " for word in WORDS)]) | st.characters(), max_size=60)
-RAW = st.binary(max_size=40) | TEXT.map(lambda parts: "".join(parts).encode("utf-8", "surrogatepass"))
+TEXT = st.lists(
+  st.sampled_from([*ODD, *(f"{word} " for word in WORDS)]) | st.characters(), max_size=60
+)
+RAW = st.binary(max_size=40) | TEXT.map(
+  lambda parts: "".join(parts).encode("utf-8", "surrogatepass")
+)
 
 
 @fuzz(rows=st.lists(st.tuples(RAW, RAW), min_size=1, max_size=6))
 def test_answers(served: Any, rows: list[tuple[bytes, bytes]]) -> None:
   questions, contexts = (np.array(column, object) for column in zip(*rows, strict=True))
-  out = served.servables["answers"].run("serving_default", {"question": questions, "context": contexts})
+  out = served.servables["answers"].run(
+    "serving_default", {"question": questions, "context": contexts}
+  )
   read = tf.strings.unicode_transcode(contexts, "UTF-8", "UTF-8", errors="replace").numpy()
   rows = zip(read, out["answer"], out["answers"], out["starts"], out["ends"], strict=True)
   for context, answer, answers, starts, ends in rows:

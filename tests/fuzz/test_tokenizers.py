@@ -57,7 +57,9 @@ def both(choice: int):
   return tokenizer, graph, located.get_concrete_function(signature)
 
 
-@pytest.mark.parametrize("choice", [0, 1, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 3))])
+@pytest.mark.parametrize(
+  "choice", [0, 1, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 3))]
+)
 @hypothesis.example(texts=KNOWN)
 @fuzz(texts=TEXTS, cost=2)
 def test_ids_and_offsets(choice: int, texts: list[str]) -> None:
@@ -69,6 +71,7 @@ def test_ids_and_offsets(choice: int, texts: list[str]) -> None:
   if tokenizer.config.keep_accents:
     # What SentencePiece takes apart itself: a piece with some of it has all of its place here, by its own offsets none.
     texts = [
-      "".join(char for char in text if len(unicodedata.normalize("NFKC", char)) == 1) for text in texts
+      "".join(char for char in text if len(unicodedata.normalize("NFKC", char)) == 1)
+      for text in texts
     ]
   assert differences(tokenizer, located(tf.constant(texts)), texts) == []

@@ -40,7 +40,9 @@ def test_classification():
 
 def test_multiple_choice():
   model = load(AlbertMultipleChoice, "tiny_race")
-  inputs = {key: tf.reshape(value, [2, 2, 64]) for key, value in features().items() if value.ndim == 2}
+  inputs = {
+    key: tf.reshape(value, [2, 2, 64]) for key, value in features().items() if value.ndim == 2
+  }
   np.testing.assert_allclose(model(inputs), HEADS["race/logits"], atol=TOLERANCE)
 
 
@@ -62,14 +64,20 @@ def test_squad2_training():
   outputs = model(inputs, training=True)
   for key in ("start_log_probs", "end_log_probs", "cls_logits"):
     want = HEADS[f"squad_v2/train_{key}"]
-    np.testing.assert_allclose(np.maximum(outputs[key], -1e6), np.maximum(want, -1e6), atol=TOLERANCE)
-  loss = squad2_loss(outputs, inputs["start_positions"], inputs["end_positions"], inputs["is_impossible"])
+    np.testing.assert_allclose(
+      np.maximum(outputs[key], -1e6), np.maximum(want, -1e6), atol=TOLERANCE
+    )
+  loss = squad2_loss(
+    outputs, inputs["start_positions"], inputs["end_positions"], inputs["is_impossible"]
+  )
   np.testing.assert_allclose(loss, HEADS["squad_v2/train_total_loss"], atol=TOLERANCE)
 
 
 def test_span_head_reads_rows():
   """There are no recorded arrays for version 1.1, so the expected values come from the equation."""
-  model = AlbertQuestionAnswering(CONFIG, task=AlbertQuestionAnswering.make_task(squad_version="1.1"))
+  model = AlbertQuestionAnswering(
+    CONFIG, task=AlbertQuestionAnswering.make_task(squad_version="1.1")
+  )
   variables = named_variables(model)
   rng = np.random.default_rng(0)
   weights, bias = rng.normal(size=(2, 6)).astype("f"), rng.normal(size=2).astype("f")

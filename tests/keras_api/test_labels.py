@@ -58,7 +58,9 @@ def test_numbers_that_are_not_finite_are_refused(wrong, classifier):
     lambda: classifier.fit(IDS, [0, 1, 1], sample_weight=[1, 1, wrong], verbose=0),
     lambda: classifier.evaluate(IDS, [0, 1, 1], sample_weight=[1, 1, wrong], verbose=0),
     lambda: classifier.fit(IDS, [0, 1, 1], class_weight={0: 1.0, 1: wrong}, verbose=0),
-    lambda: classifier.fit(IDS, [0, 1, 1], validation_data=(IDS, [0, 1, 1], [1, 1, wrong]), verbose=0),
+    lambda: classifier.fit(
+      IDS, [0, 1, 1], validation_data=(IDS, [0, 1, 1], [1, 1, wrong]), verbose=0
+    ),
   ):
     with pytest.raises(UserError):
       call()
@@ -76,10 +78,14 @@ def test_regression_and_weights_keep_their_numbers():
 
 def test_labels_of_words_choices_and_answers():
   tagger = AlbertTagger(CONFIG, head_options={"num_labels": 2})
-  tagger.compile("sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1))
+  tagger.compile(
+    "sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+  )
   np.testing.assert_array_equal(tagger.checked_labels([[0, 1], [1, -1]], IDS), [[0, 1], [1, -1]])
   choices = AlbertMultipleChoice(CONFIG)
-  answers = AlbertQuestionAnswering(CONFIG, task=AlbertQuestionAnswering.make_task(squad_version="1.1"))
+  answers = AlbertQuestionAnswering(
+    CONFIG, task=AlbertQuestionAnswering.make_task(squad_version="1.1")
+  )
   of_choices = {"input_ids": np.ones([2, 3, 7], np.int32)}
   assert choices.checked_labels([0, 2], of_choices).tolist() == [0, 2]
   for call in (

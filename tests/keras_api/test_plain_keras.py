@@ -53,7 +53,9 @@ def test_every_integer_input_on_two_replicas(mirrored_2):
   before = {name: variable.numpy() for name, variable in named_variables(model).items()}
   model.fit(data, shuffle=False, verbose=0)
   unchanged = {
-    name for name, variable in named_variables(model).items() if np.array_equal(before[name], variable)
+    name
+    for name, variable in named_variables(model).items()
+    if np.array_equal(before[name], variable)
   }
   pooler = {name for name in before if "pooler" in name}
   assert len(pooler) == 2
@@ -93,7 +95,9 @@ def small_classifier(optimizer, **options):
   head = {"num_labels": 3, "classifier_dropout": 0.0}
   model = AlbertClassifier(config, head_options=head, dtype=options.pop("dtype", "float32"))
   loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-  model.compile(optimizer, loss=loss, metrics=["accuracy"], weighted_metrics=["accuracy"], **options)
+  model.compile(
+    optimizer, loss=loss, metrics=["accuracy"], weighted_metrics=["accuracy"], **options
+  )
   return model
 
 
@@ -101,7 +105,9 @@ def fit_11_rows(model):
   """Two epochs of a batch of 8 rows and one of 3."""
   rows = 11
   y, weights = np.arange(rows) % 3, np.linspace(0.5, 1.5, rows)
-  fitted = model.fit(inputs(rows), y, sample_weight=weights, batch_size=8, epochs=2, shuffle=False, verbose=0)
+  fitted = model.fit(
+    inputs(rows), y, sample_weight=weights, batch_size=8, epochs=2, shuffle=False, verbose=0
+  )
   return fitted.history
 
 
@@ -111,7 +117,9 @@ def fit_11_rows(model):
   [
     ("float32", 1e-3, True),
     ("mixed_bfloat16", 0.1, True),
-    pytest.param("mixed_float16", 0.03, False, marks=pytest.mark.slow),  # In a graph, on two replicas.
+    pytest.param(
+      "mixed_float16", 0.03, False, marks=pytest.mark.slow
+    ),  # In a graph, on two replicas.
   ],
 )
 def test_micro_batches_are_the_update_of_the_batch(dtype, tolerance, eagerly, mirrored_2):
@@ -156,7 +164,13 @@ def test_keras_own_accumulation(train_depths, tmp_path):
 
 @pytest.mark.parametrize(
   ("changes", "depths"),
-  [({}, (1, 8)), ({}, (1,)), ({}, (0, 2)), ({"sharing": "none"}, (1, 2)), ({"inner_group_num": 2}, (2,))],
+  [
+    ({}, (1, 8)),
+    ({}, (1,)),
+    ({}, (0, 2)),
+    ({"sharing": "none"}, (1, 2)),
+    ({"inner_group_num": 2}, (2,)),
+  ],
 )
 def test_depths_that_cannot_be_trained_are_refused(changes, depths):
   model = AlbertClassifier(CONFIG.replace(**changes), head_options={"num_labels": 3})
@@ -177,7 +191,9 @@ def test_parts_that_are_frozen_stay_so_in_a_file(tmp_path):
   model = AlbertClassifier(CONFIG, head_options={"num_labels": 3})
   everything = len(model.trainable_variables)
   model.encoder.embeddings.trainable = False
-  model.encoder.attention_sublayers["transformer/group_0/inner_group_0"].layer_norm.trainable = False
+  model.encoder.attention_sublayers[
+    "transformer/group_0/inner_group_0"
+  ].layer_norm.trainable = False
   model.head.trainable = False
   assert 0 < len(model.trainable_variables) < everything - 6
   model.save(tmp_path / "m.keras")

@@ -15,8 +15,15 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
-TEXTS = ["the sky is blue", "small birds sing all day long under old trees", "grass", "green and blue"]
+pytestmark = pytest.mark.filterwarnings(
+  "ignore:__array__ implementation doesn.t accept:DeprecationWarning"
+)
+TEXTS = [
+  "the sky is blue",
+  "small birds sing all day long under old trees",
+  "grass",
+  "green and blue",
+]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +86,9 @@ def test_losses_equal_numpy(texts):
   vectors = rng.normal(size=(5, texts, 7)).astype(np.float32)
   loss = functools.partial(InBatchNegatives(0.3).call, y_pred=vectors)
   for numbers in (np.arange(5), np.array([3, 1, 3, 0, 3])):
-    np.testing.assert_allclose(loss(numbers[:, np.newaxis]), numpy_loss(vectors, numbers, 0.3), rtol=1e-4)
+    np.testing.assert_allclose(
+      loss(numbers[:, np.newaxis]), numpy_loss(vectors, numbers, 0.3), rtol=1e-4
+    )
   # What fills a batch up repeats its first row with weight 0: it changes nothing of the others.
   filled = np.concatenate([vectors, vectors[:1], vectors[:1]])
   filled_loss = InBatchNegatives(0.3).call(np.array([0, 1, 2, 3, 4, 0, 0]), filled)
@@ -118,7 +127,9 @@ def test_one_and_two_replicas_make_the_same_update(run, mirrored_2, tmp_path):
 def test_sentence_transformers_loads_the_folder(pooling, normalize, run, tmp_path):
   package = interop("sentence_transformers")
   base = AlbertSentenceEncoder.from_pretrained(run)
-  task = TaskSpec(kind="sentence_vectors", name="s", pooling=pooling, normalize=normalize, max_seq_length=12)
+  task = TaskSpec(
+    kind="sentence_vectors", name="s", pooling=pooling, normalize=normalize, max_seq_length=12
+  )
   tiny_run.write_fine_tuned_run(tmp_path / "run", task, base.config, base.preprocessor.tokenizer)
   convert(str(tmp_path / "run"), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
   ours, theirs = (

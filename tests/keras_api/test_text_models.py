@@ -27,7 +27,9 @@ from albert_tf.keras_api.tasks import AlbertMultipleChoice, AlbertQuestionAnswer
 from albert_tf.modeling import named_variables
 from albert_tf.serving.lite import export_lite
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+  "ignore:__array__ implementation doesn.t accept:DeprecationWarning"
+)
 ROOT = pathlib.Path(__file__).parents[2]
 TEXTS = ["the sky is blue", "small birds sing all day long", "grass"]
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -100,7 +102,9 @@ def test_the_documentation_as_written(path, heading, in_folder, mirrored_2, monk
   for block in found:
     exec(compile(block, path, "exec"), names)
   if path == "README.md":
-    served = tf.saved_model.load("saved_model/1").signatures["serving_default"](text=tf.constant(["a text"]))
+    served = tf.saved_model.load("saved_model/1").signatures["serving_default"](
+      text=tf.constant(["a text"])
+    )
     want = tf.nn.softmax(names["model"].predict(["a text"], verbose=0))
     np.testing.assert_allclose(served["probabilities"], want, atol=1e-5)
     assert [path.name for path in (in_folder / "saved_model").iterdir()] == ["1"]
@@ -195,7 +199,11 @@ def test_a_tpu_gets_one_length(run, monkeypatch):
 
   def lengths():
     (batches, _), (ids, _) = model._prepared(dataset), model._prepared(TEXTS)
-    return {batch["input_ids"].shape[1] for batch in batches}, ids["input_ids"].shape[1], batches.element_spec
+    return (
+      {batch["input_ids"].shape[1] for batch in batches},
+      ids["input_ids"].shape[1],
+      batches.element_spec,
+    )
 
   assert lengths()[:2] == ({3, 11, 16}, 16)
   monkeypatch.setattr(tf.distribute, "TPUStrategy", type(model.distribute_strategy))
@@ -214,7 +222,9 @@ def test_replicas_callbacks_and_mixed_precision(run, mirrored_2, tmp_path):
       config = AlbertEncoder.from_pretrained(str(run)).config.replace(
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
       )
-      model = AlbertClassifier.from_pretrained(str(run), num_labels=2, classifier_dropout=0.0, config=config)
+      model = AlbertClassifier.from_pretrained(
+        str(run), num_labels=2, classifier_dropout=0.0, config=config
+      )
       model.compile(
         AdamW(0.01, global_clipnorm=1.0), loss=LOSS, metrics=["accuracy"], steps_per_execution=steps
       )
@@ -226,13 +236,19 @@ def test_replicas_callbacks_and_mixed_precision(run, mirrored_2, tmp_path):
       *(keras.callbacks.EarlyStopping(), keras.callbacks.BackupAndRestore(str(folder / "backup"))),
     ]
     model.fit(data, epochs=2, validation_data=data, callbacks=callbacks, verbose=0)
-    weights.append([w.numpy() if hasattr(w, "numpy") else np.asarray(w) for w in model.trainable_weights])
+    weights.append(
+      [w.numpy() if hasattr(w, "numpy") else np.asarray(w) for w in model.trainable_weights]
+    )
     model.save_pretrained(str(folder / "saved"))
     again = AlbertClassifier.from_pretrained(str(folder / "saved"), classifier_dropout=0.0)
-    np.testing.assert_allclose(again.predict(x, verbose=0), model.predict(data, verbose=0), atol=1e-4)
+    np.testing.assert_allclose(
+      again.predict(x, verbose=0), model.predict(data, verbose=0), atol=1e-4
+    )
     assert (folder / "saved" / "checkpoints" / "model.ckpt-6.index").exists()
     saved = keras.saving.load_model(folder / "best.keras")
-    np.testing.assert_allclose(saved.predict(x, verbose=0), model.predict(data, verbose=0), atol=1e-4)
+    np.testing.assert_allclose(
+      saved.predict(x, verbose=0), model.predict(data, verbose=0), atol=1e-4
+    )
   for one, two in zip(*weights, strict=True):
     np.testing.assert_allclose(one, two, atol=2e-4)
   low = AlbertClassifier.from_pretrained(str(run), num_labels=2, dtype="mixed_bfloat16")
@@ -251,20 +267,28 @@ def test_low_rank_additions(run, tmp_path, capsys):
   before = {name: v.numpy() for name, v in named_variables(model).items()}
   model.compile(AdamW(0.1), loss=LOSS)
   model.fit(TEXTS, [0, 1, 1], epochs=2, verbose=0)
-  changed = {name for name, v in named_variables(model).items() if np.any(v.numpy() != before[name])}
+  changed = {
+    name for name, v in named_variables(model).items() if np.any(v.numpy() != before[name])
+  }
   lora = {name for name in before if name.endswith(("lora_a", "lora_b"))}
   assert len(lora) == 12
   assert changed == lora | {"output_weights", "output_bias"}
   want = model.predict(TEXTS, verbose=0)
   model.save(tmp_path / "m.keras")
-  np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "m.keras").predict(TEXTS, verbose=0), want)
+  np.testing.assert_array_equal(
+    keras.saving.load_model(tmp_path / "m.keras").predict(TEXTS, verbose=0), want
+  )
   model.save_pretrained(str(tmp_path / "saved"))
   again = AlbertClassifier.from_pretrained(str(tmp_path / "saved"))
   assert not any("lora" in name for name in named_variables(again))
   np.testing.assert_allclose(again.predict(TEXTS, verbose=0), want, atol=1e-4)
-  model.export(tmp_path / "e", "tf_saved_model", verbose=True, input_signature=None)  # As Keras is called.
+  model.export(
+    tmp_path / "e", "tf_saved_model", verbose=True, input_signature=None
+  )  # As Keras is called.
   assert str(tmp_path / "e") in capsys.readouterr().out
-  served = tf.saved_model.load(str(tmp_path / "e")).signatures["serving_default"](text=tf.constant(TEXTS))
+  served = tf.saved_model.load(str(tmp_path / "e")).signatures["serving_default"](
+    text=tf.constant(TEXTS)
+  )
   np.testing.assert_allclose(served["probabilities"], tf.nn.softmax(want), atol=1e-4)
 
 
@@ -298,7 +322,9 @@ def test_a_subclass_continues_a_run_of_its_base_class(kind, run, tmp_path):
   if kind in TASKS:
     source = tmp_path / "run"
     encoder = AlbertEncoder.from_pretrained(str(run))
-    tiny_run.write_fine_tuned_run(source, TASKS[kind], encoder.config, encoder.preprocessor.tokenizer)
+    tiny_run.write_fine_tuned_run(
+      source, TASKS[kind], encoder.config, encoder.preprocessor.tokenizer
+    )
   expected = kind.from_pretrained(str(source))
   mine = type("Mine", (kind,), {}).from_pretrained(str(source))
   mine.save_pretrained(str(tmp_path / "saved"))
@@ -315,13 +341,18 @@ def test_the_head_of_another_task_is_not_taken(run, tmp_path):
   encoder = AlbertEncoder.from_pretrained(str(run))
   folder = str(tmp_path / "tags")
   tokenizer = encoder.preprocessor.tokenizer
-  tiny_run.write_fine_tuned_run(pathlib.Path(folder), TASKS[AlbertTagger], encoder.config, tokenizer)
+  tiny_run.write_fine_tuned_run(
+    pathlib.Path(folder), TASKS[AlbertTagger], encoder.config, tokenizer
+  )
   tagger = AlbertTagger.from_pretrained(folder)
   model = AlbertClassifier.from_pretrained(folder, num_labels=4, preprocessor=None)
   assert model.preprocessor is None
   assert not np.array_equal(model.head.get_weights()[0], tagger.head.get_weights()[0])
   np.testing.assert_array_equal(model.encoder.get_weights()[0], tagger.encoder.get_weights()[0])
-  assert AlbertClassifier.from_pretrained(folder, label_names=["a", "b"]).head.get_weights()[0].shape[0] == 2
+  assert (
+    AlbertClassifier.from_pretrained(folder, label_names=["a", "b"]).head.get_weights()[0].shape[0]
+    == 2
+  )
 
 
 def test_what_is_refused(run):
@@ -332,7 +363,10 @@ def test_what_is_refused(run):
   choices = AlbertPreprocessor(tokenizer, kind="choices")
   for call, message in [
     (lambda: model(ids), "a mapping with input_ids"),
-    (lambda: model({"input_ids": tf.constant([["a"]])}), r"takes text and text_pair.*Received: input_ids"),
+    (
+      lambda: model({"input_ids": tf.constant([["a"]])}),
+      r"takes text and text_pair.*Received: input_ids",
+    ),
     (lambda: model.preprocessor(ids), "takes strings. Received: text of int32"),
     (lambda: model.predict("one"), "Put it in a list"),
     (lambda: model.predict(["a", None]), "text with None among them"),
@@ -344,21 +378,44 @@ def test_what_is_refused(run):
     (lambda: model.predict(text for text in TEXTS), "Put it in a list"),
     (lambda: model.fit(TEXTS), "needs y"),
     (
-      lambda: choices.named({"context": TEXTS[:2], "question": TEXTS[:2], "choices": [["a"], ["b", "c"]]}),
+      lambda: choices.named(
+        {"context": TEXTS[:2], "question": TEXTS[:2], "choices": [["a"], ["b", "c"]]}
+      ),
       "choices need the same length",
     ),
-    (lambda: AlbertPreprocessor(tokenizer, kind="words")(TEXTS), "row of words must be a list of strings"),
-    (lambda: AlbertPreprocessor(tokenizer, kind="question", max_length=67), r"max_query_length \+ 3"),
+    (
+      lambda: AlbertPreprocessor(tokenizer, kind="words")(TEXTS),
+      "row of words must be a list of strings",
+    ),
+    (
+      lambda: AlbertPreprocessor(tokenizer, kind="question", max_length=67),
+      r"max_query_length \+ 3",
+    ),
     (lambda: model.fit(TEXTS, [0, 2, 1]), "from 0 to 1, .* Received: 2 in row 1"),
-    (lambda: model.fit(TEXTS, np.array([0, float("nan"), 1])), "from 0 to 1, .* Received: nan in row 1"),
-    (lambda: model.fit(TEXTS, [0, 1, 1], class_weight={0: 1.0, 2: 0.0}), "from 0 to 1, .* Received: 2"),
+    (
+      lambda: model.fit(TEXTS, np.array([0, float("nan"), 1])),
+      "from 0 to 1, .* Received: nan in row 1",
+    ),
+    (
+      lambda: model.fit(TEXTS, [0, 1, 1], class_weight={0: 1.0, 2: 0.0}),
+      "from 0 to 1, .* Received: 2",
+    ),
     (lambda: model.fit(TEXTS, ["0", "1", "good"]), "label_names: 0, 1. Received: good in row 2"),
     (lambda: model.fit(TEXTS, [[1, 0], [0, 1], [0, 1]]), r"one class of each text, \[n\]"),
-    (lambda: model.fit(tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1]))), "Batch a data set first"),
+    (
+      lambda: model.fit(tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1]))),
+      "Batch a data set first",
+    ),
     (lambda: model.export(str(run)), "holds something"),
-    (lambda: AlbertClassifier(model.config, head_options={"num_labels": 2})(TEXTS), "once it has a preproc"),
+    (
+      lambda: AlbertClassifier(model.config, head_options={"num_labels": 2})(TEXTS),
+      "once it has a preproc",
+    ),
     (lambda: AlbertClassifier.from_pretrained(str(run)), "neither num_labels nor label_names"),
-    (lambda: AlbertClassifier.from_pretrained(str(run), num_labels=2, max_len=9), "nearest: max_length"),
+    (
+      lambda: AlbertClassifier.from_pretrained(str(run), num_labels=2, max_len=9),
+      "nearest: max_length",
+    ),
     (
       lambda: AlbertClassifier.from_pretrained(str(run), num_labels=2, head_dropout=0.1),
       "classifier_dropout",
@@ -366,7 +423,9 @@ def test_what_is_refused(run):
     (lambda: AlbertEncoder.from_pretrained(str(run), max_len=9), "nearest: max_length"),
     *(
       (
-        lambda options=options: AlbertClassifier.from_pretrained(str(run), **{"num_labels": 2, **options}),
+        lambda options=options: AlbertClassifier.from_pretrained(
+          str(run), **{"num_labels": 2, **options}
+        ),
         name,
       )
       for name, options in [
@@ -380,7 +439,10 @@ def test_what_is_refused(run):
         ("label", {"num_labels": None, "label_names": ["", "b"]}),
       ]
     ),
-    (lambda: AlbertClassifier.from_pretrained("albert-base-v2", num_labels=2), "albert-base-v2.*downloaded"),
+    (
+      lambda: AlbertClassifier.from_pretrained("albert-base-v2", num_labels=2),
+      "albert-base-v2.*downloaded",
+    ),
   ]:
     with pytest.raises(UserError, match=message):
       call()
@@ -392,7 +454,10 @@ def test_what_keras_would_write_wrongly_names_the_remedy(run, tmp_path):
   for call, remedy in [
     (lambda: model.export(path, format="litert"), "export_lite.py"),
     (lambda: model.export(path, format="onnx"), "docs/serving.md"),
-    (lambda: model.export(path, input_signature=[tf.TensorSpec([1, 8], tf.int32)]), "tf.saved_model.save"),
+    (
+      lambda: model.export(path, input_signature=[tf.TensorSpec([1, 8], tf.int32)]),
+      "tf.saved_model.save",
+    ),
     (lambda: model.export(path, topk=5), "top_k"),
     (lambda: model.quantize("int8"), "--weights=int8"),
     (lambda: model.save(tmp_path / "e.h5"), r"\.keras"),
@@ -425,7 +490,8 @@ def test_names_of_classes_are_labels_and_lists_are_weights(run):
   model = AlbertClassifier.from_pretrained(str(run), label_names=["bad", "good"])
   model.compile(AdamW(0.0), loss=LOSS)
   by_number, by_name = (
-    model.evaluate(TEXTS, labels, verbose=0) for labels in ([0, 1, 1], np.array(["bad", "good", "good"]))
+    model.evaluate(TEXTS, labels, verbose=0)
+    for labels in ([0, 1, 1], np.array(["bad", "good", "good"]))
   )
   assert by_number == by_name
   history = model.fit(TEXTS, [0, 1, 1], class_weight={"bad": 0.0, "good": 0.0}, verbose=0).history
@@ -461,7 +527,9 @@ def test_labels_that_do_not_exclude_each_other(run, tmp_path, options, labels):
     assert each.task == model.task
     assert each.task.kind == "multi_label"
   again.export(str(tmp_path / "e"))
-  served = tf.saved_model.load(str(tmp_path / "e")).signatures["serving_default"](text=tf.constant(TEXTS))
+  served = tf.saved_model.load(str(tmp_path / "e")).signatures["serving_default"](
+    text=tf.constant(TEXTS)
+  )
   want = tf.sigmoid(model.predict(TEXTS, verbose=0))
   np.testing.assert_allclose(served["probabilities"], want, atol=1e-5)
   np.testing.assert_array_equal(served["above_threshold"], want >= 0.5)
@@ -470,7 +538,9 @@ def test_labels_that_do_not_exclude_each_other(run, tmp_path, options, labels):
 
 
 def test_labels_of_a_multi_label_model_are_checked(run):
-  model = AlbertClassifier.from_pretrained(str(run), label_names=["sky", "bird"], problem="multi_label")
+  model = AlbertClassifier.from_pretrained(
+    str(run), label_names=["sky", "bird"], problem="multi_label"
+  )
   model.compile(AdamW(0.0), loss=keras.losses.BinaryCrossentropy(from_logits=True))
   for labels, message in [
     ([["sky"], ["tree"], []], r"list of names of sky, bird. Received: \[\['sky'\], \['tree'\]"),
@@ -484,7 +554,9 @@ def test_labels_of_a_multi_label_model_are_checked(run):
   with pytest.raises(UserError, match=r"reads logits\. Received: 'binary_crossentropy'"):
     model.compile("adam", loss="binary_crossentropy")
   with pytest.raises(UserError, match="one to a label"):
-    AlbertClassifier.from_pretrained(str(run), num_labels=2, problem="multi_label", thresholds=[0.5])
+    AlbertClassifier.from_pretrained(
+      str(run), num_labels=2, problem="multi_label", thresholds=[0.5]
+    )
   with pytest.raises(UserError, match=r"one of token_classification\. Received: 'multi_label'"):
     AlbertTagger.from_pretrained(str(run), label_names=["sky"], problem="multi_label")
   task = AlbertClassifier(model.config, head_options={"num_labels": 3}, problem="multi_label").task
@@ -531,7 +603,9 @@ def test_texts_in_every_form_that_keras_takes(run):
   )
   loss = model.evaluate(TEXTS, [0, 1, 1], verbose=0)
   assert model.evaluate(Batches([0, 1, 1]), verbose=0) == pytest.approx(loss, rel=1e-5)
-  history = model.fit(Batches(["bad", "good", "good"]), validation_data=Batches([0, 1, 1]), verbose=0).history
+  history = model.fit(
+    Batches(["bad", "good", "good"]), validation_data=Batches([0, 1, 1]), verbose=0
+  ).history
   assert history["val_loss"][0] == pytest.approx(loss, rel=1e-5)
   with pytest.raises(UserError, match="Received: 7 in row 1"):
     model.fit(Batches([0, 7, 1]), verbose=0)
@@ -546,7 +620,9 @@ def test_single_batches_of_texts(run, monkeypatch):
   assert model.test_on_batch(TEXTS, ["bad", "good", "good"]) == pytest.approx(loss, rel=1e-5)
   assert model.train_on_batch(TEXTS, [0, 1, 1], sample_weight=[0, 0, 0]) == 0
   assert model.train_on_batch(TEXTS, [0, 1, 1], class_weight={"bad": 0, "good": 0}) == 0
-  np.testing.assert_allclose(model.predict_on_batch(TEXTS), model.predict(TEXTS, verbose=0), atol=1e-5)
+  np.testing.assert_allclose(
+    model.predict_on_batch(TEXTS), model.predict(TEXTS, verbose=0), atol=1e-5
+  )
   with pytest.raises(UserError, match="Received: 2 in row 2"):
     model.train_on_batch(TEXTS, [0, 1, 2])
   if KERAS_3:
@@ -591,7 +667,9 @@ def test_a_path_may_be_a_path_of_pathlib_and_a_tuple_a_list(run, tmp_path):
   AlbertPreprocessor.from_pretrained(run).tokenizer.save_pretrained(tmp_path / "vocabulary")
   assert AlbertConfig.from_json_file(run / "albert_config.json") == model.config
   model.save_pretrained(tmp_path / "saved")
-  options = ConvertOptions(output_format="huggingface", spm_model_file=tmp_path / "vocabulary" / "spm.model")
+  options = ConvertOptions(
+    output_format="huggingface", spm_model_file=tmp_path / "vocabulary" / "spm.model"
+  )
   convert(tmp_path / "saved", tmp_path / "theirs", options)
   assert AlbertClassifier.from_pretrained(tmp_path / "theirs").task.num_labels == 2
   model.export(tmp_path / "export", depths=[1, 2])

@@ -25,13 +25,20 @@ CONFIG = AlbertConfig.from_name("tiny", hidden_dropout_prob=0.0, attention_probs
 
 def inputs(scale=1.0):
   rng = np.random.default_rng(0)
-  shapes = {"query": (B, Q, N, D), "key": (B, S, N, D), "value": (B, S, N, D), "d_output": (B, Q, N, D)}
+  shapes = {
+    "query": (B, Q, N, D),
+    "key": (B, S, N, D),
+    "value": (B, S, N, D),
+    "d_output": (B, Q, N, D),
+  }
   return {name: scale * rng.normal(size=shape) for name, shape in shapes.items()}
 
 
 def numpy_attention(query, key, value, d_output, mask, kept):
   """float64: the output and the gradients of query, key, value; `kept` multiplies the probabilities."""
-  scores = np.einsum("bqnd,bsnd->bnqs", query, key) / np.sqrt(D) + (1.0 - mask[:, None, None]) * -10000.0
+  scores = (
+    np.einsum("bqnd,bsnd->bnqs", query, key) / np.sqrt(D) + (1.0 - mask[:, None, None]) * -10000.0
+  )
   p = np.exp(scores - scores.max(-1, keepdims=True))
   p /= p.sum(-1, keepdims=True)
   dp = np.einsum("bqnd,bsnd->bnqs", d_output, value) * kept
@@ -49,7 +56,9 @@ def attention_and_gradients(attention, arrays, dtype, rate, mask=MASK):
   d_output = tensors.pop("d_output")
   with tf.GradientTape() as tape:
     tape.watch(tensors)
-    output = attention(**tensors, bias=attention_bias(tf.constant(mask)), dropout_rate=rate, seed=SEED)
+    output = attention(
+      **tensors, bias=attention_bias(tf.constant(mask)), dropout_rate=rate, seed=SEED
+    )
   gradients = tape.gradient(output, tensors, output_gradients=d_output)
   assert {output.dtype, *(gradient.dtype for gradient in gradients.values())} == {dtype}
   return [np.array(tf.cast(x, tf.float64)) for x in (output, *gradients.values())]
@@ -92,7 +101,9 @@ def test_any_scores_are_safe(scale):
 
 def pretraining_gradients(dtype, *, jit=False, **encoder_options):
   rng = np.random.default_rng(1)
-  model = AlbertForPreTraining(CONFIG, encoder_options=encoder_options, read_positions_only=True, dtype=dtype)
+  model = AlbertForPreTraining(
+    CONFIG, encoder_options=encoder_options, read_positions_only=True, dtype=dtype
+  )
   variables = named_variables(model)
   initialize_variables(variables, seed=2, initializer_range=0.1)
   batch = {
@@ -105,7 +116,9 @@ def pretraining_gradients(dtype, *, jit=False, **encoder_options):
   def step(batch):
     with tf.GradientTape() as tape:
       outputs = model(batch, training=True)
-      loss = tf.reduce_mean(tf.square(outputs["mlm_logits"])) + tf.reduce_mean(outputs["sop_logits"])
+      loss = tf.reduce_mean(tf.square(outputs["mlm_logits"])) + tf.reduce_mean(
+        outputs["sop_logits"]
+      )
     return [tf.convert_to_tensor(g) for g in tape.gradient(loss, list(variables.values()))]
 
   return np.concatenate([np.ravel(gradient) for gradient in step(batch)])
@@ -125,7 +138,9 @@ def float32_gradients():
     {"accelerated": True, "remat": True},
     {"accelerated": True, "layer_loop": "while"},
     pytest.param({"accelerated": True, "jit": True}, marks=[pytest.mark.slow, needs_host_xla]),
-    pytest.param({"accelerated": True, "jit": True, "remat": True}, marks=[pytest.mark.slow, needs_host_xla]),
+    pytest.param(
+      {"accelerated": True, "jit": True, "remat": True}, marks=[pytest.mark.slow, needs_host_xla]
+    ),
   ],
 )
 def test_mixed_precision_has_the_gradients_of_float32(options, float32_gradients):

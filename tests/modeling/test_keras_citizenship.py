@@ -15,7 +15,9 @@ from albert_tf.modeling import (
 )
 from albert_tf.modeling import encoder as encoder_module
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn.t accept:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+  "ignore:__array__ implementation doesn.t accept:DeprecationWarning"
+)
 
 DROPOUT = CONFIG.replace(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
 IDS = np.array([[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]], np.int32)
@@ -113,7 +115,9 @@ def test_masked_tokens_do_not_matter(name):
   want, got = model(INPUTS)["sequence_output"].numpy(), model(changed)["sequence_output"].numpy()
   np.testing.assert_allclose(got[real], want[real], atol=1e-6)
   assert not np.allclose(got[~real], want[~real])
-  unmasked = model({"input_ids": IDS, "segment_ids": INPUTS["segment_ids"]})["sequence_output"].numpy()
+  unmasked = model({"input_ids": IDS, "segment_ids": INPUTS["segment_ids"]})[
+    "sequence_output"
+  ].numpy()
   assert not np.allclose(unmasked[1], want[1])
   explicit = model({**INPUTS, "input_mask": np.ones_like(IDS)})["sequence_output"]
   np.testing.assert_allclose(unmasked, explicit, atol=1e-6)  # Default mask: ones.
@@ -173,7 +177,9 @@ def test_a_depth_counts_layers_of_all_their_blocks():
   assert_equal_outputs(got, want, atol=0)
 
 
-@pytest.mark.parametrize("changes", [{"sharing": "none"}, {"num_hidden_groups": 2}, {"inner_group_num": 2}])
+@pytest.mark.parametrize(
+  "changes", [{"sharing": "none"}, {"num_hidden_groups": 2}, {"inner_group_num": 2}]
+)
 def test_another_depth_is_refused_where_layers_differ(changes):
   """As a number and as a tensor, with a value that is known or not."""
   model = AlbertEncoder(CONFIG.replace(**changes))

@@ -36,7 +36,9 @@ class Case:
 
   def model(self, *, read_positions_only=False, **encoder_options):
     model = AlbertForPreTraining(
-      self.checkpoint.config, encoder_options=encoder_options, read_positions_only=read_positions_only
+      self.checkpoint.config,
+      encoder_options=encoder_options,
+      read_positions_only=read_positions_only,
     )
     load_weights(model, self.checkpoint)
     return model
@@ -60,7 +62,9 @@ def assert_outputs(case, outputs, *, every_layer=True):
   golden.assert_close("mlm_logits", outputs["mlm_logits"], atol=TOLERANCE)
   assert ("all_encoder_layers" in outputs) == every_layer
   if every_layer:
-    golden.assert_close("all_encoder_layers", tf.stack(outputs["all_encoder_layers"]), atol=TOLERANCE)
+    golden.assert_close(
+      "all_encoder_layers", tf.stack(outputs["all_encoder_layers"]), atol=TOLERANCE
+    )
   masked_lm, sentence_order = case.losses(outputs)
   np.testing.assert_allclose(masked_lm, golden["masked_lm_loss"], atol=TOLERANCE)
   np.testing.assert_allclose(sentence_order, golden["sentence_order_loss"], atol=TOLERANCE)
@@ -72,7 +76,8 @@ def case_of(name):
 
 
 @pytest.mark.parametrize(
-  ("name", "options"), [*(("tiny", options) for options in ENCODER_OPTIONS), ("tiny_groups", "gather")]
+  ("name", "options"),
+  [*(("tiny", options) for options in ENCODER_OPTIONS), ("tiny_groups", "gather")],
 )
 def test_outputs_losses_and_gradients(name, options):
   """All forms of the encoder give the recorded values, in a graph and eagerly."""
@@ -85,7 +90,9 @@ def test_outputs_losses_and_gradients(name, options):
     with tf.GradientTape() as tape:
       outputs = model(case.inputs, training=True)
       total = tf.add_n(case.losses(outputs))
-    return outputs, [tf.convert_to_tensor(g) for g in tape.gradient(total, list(variables.values()))]
+    return outputs, [
+      tf.convert_to_tensor(g) for g in tape.gradient(total, list(variables.values()))
+    ]
 
   for run in (gradients, tf.function(gradients)):
     outputs, got = run()
@@ -109,11 +116,15 @@ def seeded_weights(names_and_shapes):
 @pytest.mark.slow
 def test_tfhub_base_graph():
   lines = (GOLDENS / "released_variables_crc32c.tsv").read_text().splitlines()[1:]
-  shapes = [(row[0], [int(n) for n in row[1].split("x")]) for row in (line.split("\t") for line in lines)]
+  shapes = [
+    (row[0], [int(n) for n in row[1].split("x")]) for row in (line.split("\t") for line in lines)
+  ]
   config = AlbertConfig.from_name("base_v2")
   model = AlbertForPreTraining(config)
   checkpoint = Checkpoint(config=config, variables=seeded_weights(shapes), path="seeded")
-  load_weights(model, checkpoint, allow_missing="^cls/seq_relationship/")  # The module has no such head.
+  load_weights(
+    model, checkpoint, allow_missing="^cls/seq_relationship/"
+  )  # The module has no such head.
   recorded = golden("tfhub_base")
   inputs = {key: recorded[key] for key in ("input_ids", "input_mask", "segment_ids")}
   outputs = model({**inputs, "masked_lm_positions": recorded["mlm_positions"]})

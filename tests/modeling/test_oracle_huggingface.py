@@ -60,7 +60,9 @@ def test_hidden_states_and_heads(hidden_act, tmp_path):
         token_type_ids=torch.tensor(segments),
         output_hidden_states=True,
       )
-    real = mask.astype(bool)  # Padded positions attend under another large number; nothing reads them.
+    real = mask.astype(
+      bool
+    )  # Padded positions attend under another large number; nothing reads them.
     layers = [state.numpy()[real] for state in want.hidden_states[1:]]
     got = [layer.numpy()[real] for layer in outputs["all_encoder_layers"]]
     assert len(got) == len(layers) == 12
@@ -72,8 +74,12 @@ def test_hidden_states_and_heads(hidden_act, tmp_path):
 
   check(theirs)
   convert(str(tmp_path / "theirs"), str(tmp_path / "run"), ConvertOptions())
-  convert(str(tmp_path / "run"), str(tmp_path / "back"), ConvertOptions(output_format="huggingface"))
-  again, info = transformers.AlbertForPreTraining.from_pretrained(tmp_path / "back", output_loading_info=True)
+  convert(
+    str(tmp_path / "run"), str(tmp_path / "back"), ConvertOptions(output_format="huggingface")
+  )
+  again, info = transformers.AlbertForPreTraining.from_pretrained(
+    tmp_path / "back", output_loading_info=True
+  )
   assert not list(info["missing_keys"]) + list(info["unexpected_keys"])
   for name, value in theirs.state_dict().items():
     assert torch.equal(again.state_dict()[name], value), name

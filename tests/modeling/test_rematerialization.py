@@ -11,7 +11,11 @@ from albert_tf.modeling import initialize_variables, named_variables
 from albert_tf.modeling.rematerialization import rematerialize
 
 CONFIG = AlbertConfig.from_name(
-  "tiny", vocab_size=90, num_hidden_layers=4, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
+  "tiny",
+  vocab_size=90,
+  num_hidden_layers=4,
+  hidden_dropout_prob=0.1,
+  attention_probs_dropout_prob=0.1,
 )
 
 
@@ -32,14 +36,18 @@ def loss_and_gradients(config, options, *, jit, depths=(None,)):
   def compute(depth):
     with tf.GradientTape() as tape:
       outputs = encoder(inputs, training=True, seed=tf.constant([1, 2]), depth=depth)
-      loss = tf.reduce_sum(outputs["sequence_output"] * scale) + tf.reduce_sum(outputs["pooled_output"])
+      loss = tf.reduce_sum(outputs["sequence_output"] * scale) + tf.reduce_sum(
+        outputs["pooled_output"]
+      )
     gradients = tape.gradient(loss, list(variables.values()))
     return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
   found = []
   for depth in depths:
     loss, gradients = compute(None if depth is None else tf.constant(depth))
-    found.append((loss.numpy(), {name: g.numpy() for name, g in zip(variables, gradients, strict=True)}))
+    found.append(
+      (loss.numpy(), {name: g.numpy() for name, g in zip(variables, gradients, strict=True)})
+    )
   assert compute.experimental_get_tracing_count() == 1
   return found
 
@@ -73,7 +81,11 @@ def test_gradients_are_those_of_what_is_kept(sharing, options, jit):
 @pytest.mark.stack
 @pytest.mark.parametrize(
   ("remat", "jit"),
-  [(False, False), (True, False), pytest.param(True, True, marks=[needs_host_xla, pytest.mark.slow])],
+  [
+    (False, False),
+    (True, False),
+    pytest.param(True, True, marks=[needs_host_xla, pytest.mark.slow]),
+  ],
 )
 def test_one_program_computes_every_depth(remat, jit):
   """Dropout included, an update at a depth is that of a model with so many layers."""

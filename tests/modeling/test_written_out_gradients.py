@@ -14,7 +14,9 @@ from albert_tf.modeling.pretraining import MaskedLmHead
 VALUES = 11
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 5e-6), ("float32", 5e-6), ("bfloat16", 0.005)])
+@pytest.mark.parametrize(
+  ("dtype", "tolerance"), [("float64", 5e-6), ("float32", 5e-6), ("bfloat16", 0.005)]
+)
 def test_gelu(dtype, tolerance):
   x = tf.cast(tf.linspace(-6.0, 6.0, 401), dtype)
   d_y = tf.cast(tf.linspace(2.0, -1.0, 401), dtype)
@@ -48,7 +50,9 @@ def test_masked_lm_sums_are_those_of_tensorflow(predictions):
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     want = tf.reduce_sum(weights * losses)
   np.testing.assert_allclose(got.loss, want, rtol=1e-6)
-  np.testing.assert_allclose(tape.gradient(got.loss, logits), tape.gradient(want, logits), atol=1e-6)
+  np.testing.assert_allclose(
+    tape.gradient(got.loss, logits), tape.gradient(want, logits), atol=1e-6
+  )
   right = tf.cast(tf.argmax(logits, -1, output_type=tf.int32) == labels, tf.float32)
   assert 0 < float(tf.reduce_sum(right)) < 12
   np.testing.assert_allclose(got.correct, tf.reduce_sum(weights * right), rtol=1e-6)
@@ -104,7 +108,10 @@ def test_logits_are_not_rounded_to_16_bits(dtype):
     logits = head(hidden, None, table)
     loss = tf.reduce_sum(tf.sin(logits))
   assert logits.dtype == tf.float32
-  factors = exact(tf.cast(head.layer_norm(head.transform(hidden)), dtype)), exact(tf.cast(table, dtype))
+  factors = (
+    exact(tf.cast(head.layer_norm(head.transform(hidden)), dtype)),
+    exact(tf.cast(table, dtype)),
+  )
   want = np.einsum("bpe,ve->bpv", *factors)
   np.testing.assert_allclose(logits, want, atol=1e-5 * np.abs(want).max())
   gradient = np.einsum("bpv,bpe->ve", np.cos(want), factors[0])

@@ -57,7 +57,9 @@ def test_fit_clips_the_true_gradient_on_any_number_of_replicas(mirrored_2):
       model = keras.Sequential([keras.Input((5,), dtype="int32"), keras.layers.Embedding(3, 4)])
       model.set_weights([table])
       # A large epsilon makes the update proportional to the clipped gradient.
-      model.compile(AdamW(1e5, epsilon=1e3, weight_decay_rate=0.0, global_clipnorm=0.01), loss="mse")
+      model.compile(
+        AdamW(1e5, epsilon=1e3, weight_decay_rate=0.0, global_clipnorm=0.01), loss="mse"
+      )
     model.fit(x, y, batch_size=8, epochs=1, verbose=0)
     weights.append(model.get_weights()[0])
   error = 2.0 * (table[x] - y) / y.size
@@ -67,9 +69,13 @@ def test_fit_clips_the_true_gradient_on_any_number_of_replicas(mirrored_2):
     np.testing.assert_allclose((table - got) / 10.0, clipped, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras on NumPy 2.
+@pytest.mark.filterwarnings(
+  "ignore:__array__ implementation:DeprecationWarning"
+)  # Keras on NumPy 2.
 def test_configuration_round_trips_with_schedule(tmp_path):
-  schedule = WarmupPolynomialDecay(learning_rate=0.1, num_train_steps=9, num_warmup_steps=3, poly_power=2.0)
+  schedule = WarmupPolynomialDecay(
+    learning_rate=0.1, num_train_steps=9, num_warmup_steps=3, poly_power=2.0
+  )
   optimizer = Lamb(schedule, beta_1=0.8, epsilon=1e-4, weight_decay_rate=0.3, bias_correction=True,
                    exclude_from_layer_adaptation="kernel", global_clipnorm=1.0, name="mine")  # fmt: skip
   config = keras.optimizers.serialize(optimizer)

@@ -14,7 +14,10 @@ CONFIG = OptimizerConfig(num_train_steps=10, num_warmup_steps=2, learning_rate=0
 
 def initial_values():
   rng = np.random.default_rng(0)
-  return {"a/kernel": rng.standard_normal((3, 5)).astype("f"), "a/bias": rng.standard_normal(5).astype("f")}
+  return {
+    "a/kernel": rng.standard_normal((3, 5)).astype("f"),
+    "a/bias": rng.standard_normal(5).astype("f"),
+  }
 
 
 def train(strategy, examples, *, steps=3, micro_batches=1, config=CONFIG):
@@ -34,7 +37,9 @@ def train(strategy, examples, *, steps=3, micro_batches=1, config=CONFIG):
       with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.square(x @ variables["a/kernel"] + variables["a/bias"])) / B
       gradients = tape.gradient(loss, variables)
-      total = gradients if total is None else {name: total[name] + gradients[name] for name in total}
+      total = (
+        gradients if total is None else {name: total[name] + gradients[name] for name in total}
+      )
     total = context.all_reduce(tf.distribute.ReduceOp.SUM, total)
     clipped, norm = clip_by_global_norm(total, config.clip_norm)
     norms = optimizer.apply(clipped, rate_after_steps(optimizer.step, config))
@@ -55,7 +60,8 @@ def train(strategy, examples, *, steps=3, micro_batches=1, config=CONFIG):
       np.testing.assert_array_equal(copies[0], copy, err_msg=name)
   assert int(optimizer.step.numpy()) == steps
   values = {
-    name: strategy.experimental_local_results(variable)[0].numpy() for name, variable in state.items()
+    name: strategy.experimental_local_results(variable)[0].numpy()
+    for name, variable in state.items()
   }
   return values, [float(strategy.experimental_local_results(norm)[0]) for norm in norms]
 

@@ -9,7 +9,12 @@ import tensorflow as tf
 
 from albert_tf import compat
 from albert_tf.errors import UserError
-from albert_tf.optim.config import MomentHyperparameters, OptimizerConfig, ScheduleConfig, scale_learning_rate
+from albert_tf.optim.config import (
+  MomentHyperparameters,
+  OptimizerConfig,
+  ScheduleConfig,
+  scale_learning_rate,
+)
 from albert_tf.optim.lamb import lamb_update, rate_after_steps, trust_ratio
 from albert_tf.optim.optimizer import assign_decay, build_optimizer
 
@@ -20,7 +25,9 @@ def random_state(rng, shape=(3, 5)):
 
 
 @pytest.mark.parametrize("bias_correction", [False, True])
-@pytest.mark.parametrize(("decay", "adapt"), [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize(
+  ("decay", "adapt"), [(True, True), (True, False), (False, True), (False, False)]
+)
 def test_lamb_equals_numpy(bias_correction, decay, adapt):
   p, g, m, v = random_state(np.random.default_rng(1))
   hyperparameters = MomentHyperparameters(beta_1=0.8, beta_2=0.95, epsilon=1e-3, weight_decay=0.3,
@@ -36,7 +43,11 @@ def test_lamb_equals_numpy(bias_correction, decay, adapt):
 
 def test_trust_ratio_is_one_where_a_norm_is_zero():
   zero, one = tf.zeros([2, 3]), tf.ones([2, 3])
-  assert [float(trust_ratio(p, u)) for p, u in [(zero, one), (one, zero), (zero, zero)]] == [1.0, 1.0, 1.0]
+  assert [float(trust_ratio(p, u)) for p, u in [(zero, one), (one, zero), (zero, zero)]] == [
+    1.0,
+    1.0,
+    1.0,
+  ]
   assert float(trust_ratio(one * 3.0, one * 2.0)) == 1.5
 
 
@@ -44,7 +55,9 @@ def test_first_two_steps_equal_the_original():
   """The recorded slots give the clipped gradients: g₁ = m₁/(1-β₁), g₂ = (m₂ - β₁ m₁)/(1-β₁)."""
   lamb = golden("lamb")
   reader = tf.train.load_checkpoint(golden_checkpoint("tiny"))
-  names = [name for name in lamb.names("gather/after_1/") if not name.endswith(("/adam_m", "/adam_v"))]
+  names = [
+    name for name in lamb.names("gather/after_1/") if not name.endswith(("/adam_m", "/adam_v"))
+  ]
   assert len(names) == 31  # All but the word embeddings, whose steps are not recorded.
   variables = {name: tf.Variable(reader.get_tensor(name)) for name in names}
   optimizer = build_optimizer(OptimizerConfig(), variables)
@@ -53,11 +66,17 @@ def test_first_two_steps_equal_the_original():
     after = {name: lamb[f"gather/after_{t}/{name}"] for name in names}
     m_after = {name: lamb[f"gather/after_{t}/{name}/adam_m"].astype(np.float64) for name in names}
     gradients = {name: (m_after[name] - 0.9 * m_before[name]) / 0.1 for name in names}
-    optimizer.apply({name: tf.constant(g, tf.float32) for name, g in gradients.items()}, learning_rate)
+    optimizer.apply(
+      {name: tf.constant(g, tf.float32) for name, g in gradients.items()}, learning_rate
+    )
     for name in names:
-      np.testing.assert_allclose(variables[name], after[name], rtol=0, atol=3e-7, err_msg=f"{name} after {t}")
+      np.testing.assert_allclose(
+        variables[name], after[name], rtol=0, atol=3e-7, err_msg=f"{name} after {t}"
+      )
       recorded_v = lamb[f"gather/after_{t}/{name}/adam_v"]
-      np.testing.assert_allclose(optimizer.slots()[f"{name}/adam_v"], recorded_v, rtol=1e-4, atol=1e-12)
+      np.testing.assert_allclose(
+        optimizer.slots()[f"{name}/adam_v"], recorded_v, rtol=1e-4, atol=1e-12
+      )
     m_before = m_after
 
 
@@ -82,7 +101,8 @@ def test_bias_corrected_lamb_equals_tensorflow_addons():
     optimizer = build_optimizer(OptimizerConfig(name=name, bias_correction=True), variables)
     for t in range(5):
       norms = optimizer.apply(
-        {key: tf.constant(np.sin(value * 3.0 + t), tf.float32) for key, value in initial.items()}, 0.03
+        {key: tf.constant(np.sin(value * 3.0 + t), tf.float32) for key, value in initial.items()},
+        0.03,
       )
     assert int(optimizer.step) == 5
     results[name] = {**variables, **optimizer.slots()}, norms
@@ -93,7 +113,9 @@ def test_bias_corrected_lamb_equals_tensorflow_addons():
   np.testing.assert_allclose(ours[1], addons[1], rtol=1e-5)
 
 
-@pytest.mark.skipif(compat.STACK == "addons", reason="the message is for stacks without TensorFlow Addons")
+@pytest.mark.skipif(
+  compat.STACK == "addons", reason="the message is for stacks without TensorFlow Addons"
+)
 def test_tfa_lamb_elsewhere_is_a_user_error():
   with pytest.raises(UserError, match=r"needs TensorFlow Addons.*--optimizer=lamb"):
     build_optimizer(OptimizerConfig(name="tfa_lamb"), {"kernel": tf.Variable([1.0])})
@@ -135,7 +157,9 @@ def test_original_schedule_equals_the_recorded_rates():
   config = ScheduleConfig(learning_rate=float(lamb["hyper/lr"]), num_train_steps=int(lamb["hyper/total"]),
                           num_warmup_steps=int(lamb["hyper/warm"]), schedule="original")  # fmt: skip
   recorded = lamb["onehot/learning_rate"]
-  np.testing.assert_allclose(rate_after_steps(np.arange(len(recorded)), config), recorded, rtol=1e-6)
+  np.testing.assert_allclose(
+    rate_after_steps(np.arange(len(recorded)), config), recorded, rtol=1e-6
+  )
 
 
 def test_scaling_rules():

@@ -29,7 +29,9 @@ TOKENIZER = ids_of(VOCABULARY, WORD_STARTS)
 def stored_batch(rows, length, predictions, *, full=False):
   """Records as they are stored, and the text that was masked in them."""
   texts = np.zeros([rows, length], np.int32)
-  batch = {name: np.zeros([rows, length], np.int32) for name in (names.INPUT_MASK, names.SEGMENT_IDS)}
+  batch = {
+    name: np.zeros([rows, length], np.int32) for name in (names.INPUT_MASK, names.SEGMENT_IDS)
+  }
   batch |= {name: np.zeros([rows, predictions], np.int32) for name in names.PREDICTION_FEATURES[:2]}
   batch[names.MASKED_LM_WEIGHTS] = np.zeros([rows, predictions], np.float32)
   batch[names.SENTENCE_ORDER_LABELS] = RNG.integers(0, 2, rows).astype(np.int32)
@@ -44,7 +46,9 @@ def stored_batch(rows, length, predictions, *, full=False):
     batch[names.INPUT_MASK][row, :tokens] = 1
     batch[names.SEGMENT_IDS][row, middle + 1 : tokens] = 1
     places = np.flatnonzero(text > MASK)
-    places = np.sort(RNG.choice(places, min(predictions, len(places), 1 + tokens // 7), replace=False))
+    places = np.sort(
+      RNG.choice(places, min(predictions, len(places), 1 + tokens // 7), replace=False)
+    )
     batch[names.MASKED_LM_POSITIONS][row, : len(places)] = places
     batch[names.MASKED_LM_IDS][row, : len(places)] = text[places]
     batch[names.MASKED_LM_WEIGHTS][row, : len(places)] = 1.0
@@ -69,12 +73,16 @@ def chosen(result, row):
 
 
 @pytest.mark.parametrize(
-  ("length", "predictions", "probability"), [(24, 24, 0.6), (40, 12, 0.4), (64, 3, 0.15), (128, 20, 0.15)]
+  ("length", "predictions", "probability"),
+  [(24, 24, 0.6), (40, 12, 0.4), (64, 3, 0.15), (128, 20, 0.15)],
 )
 @pytest.mark.parametrize("ngrams", [(1.0,), (6 / 11, 3 / 11, 2 / 11), (0.1, 0.1, 0.2, 0.6)])
 def test_masks_are_those_of_one_word_after_the_other(length, predictions, probability, ngrams):
   masking = dataclasses.replace(
-    MASKING, masked_lm_prob=probability, max_predictions_per_seq=predictions, ngram_probabilities=ngrams
+    MASKING,
+    masked_lm_prob=probability,
+    max_predictions_per_seq=predictions,
+    ngram_probabilities=ngrams,
   )
   batch, texts = stored_batch(60, length, 7)
   np.testing.assert_array_equal(unmasked(batch), texts)
@@ -90,7 +98,9 @@ def test_masks_are_those_of_one_word_after_the_other(length, predictions, probab
     group_at = {group[0]: number for number, group in enumerate(groups)}
     middle = np.flatnonzero(text == SEP)[0]
     drawn = [
-      (group_at[int(b)], int(n)) for b, n in zip(words.begins[row], words.lengths[row], strict=True) if n
+      (group_at[int(b)], int(n))
+      for b, n in zip(words.begins[row], words.lengths[row], strict=True)
+      if n
     ]
     wanted = twin.choose(
       groups,
@@ -115,7 +125,9 @@ def test_shares_are_those_of_the_paper():
   result = mask_again(MASKING, batch)
   used = result[names.MASKED_LM_WEIGHTS] > 0
   assert used.sum(axis=1).mean() == pytest.approx(round(0.15 * 128), abs=0.1)
-  shown = np.take_along_axis(result[names.INPUT_IDS], result[names.MASKED_LM_POSITIONS], axis=1)[used]
+  shown = np.take_along_axis(result[names.INPUT_IDS], result[names.MASKED_LM_POSITIONS], axis=1)[
+    used
+  ]
   answers = result[names.MASKED_LM_IDS][used]
   count = len(answers)  # 38,000: three standard deviations of a share of 0.1 are 0.005.
   assert np.mean(shown == MASK) == pytest.approx(0.8, abs=0.007)
@@ -123,7 +135,9 @@ def test_shares_are_those_of_the_paper():
   random = shown[(shown != MASK) & (shown != answers)]
   assert len(random) / count == pytest.approx(0.1, abs=0.005)
   assert random.min() >= 5
-  assert np.ptp(np.bincount(random // 79, minlength=6)[:5]) < 5 * np.sqrt(len(random) / 5)  # Evenly drawn.
+  assert np.ptp(np.bincount(random // 79, minlength=6)[:5]) < 5 * np.sqrt(
+    len(random) / 5
+  )  # Evenly drawn.
   # Every place of a sequence is as likely as any other; [CLS] and the last [SEP] are never.
   per_place = np.bincount(result[names.MASKED_LM_POSITIONS][used], minlength=128)
   assert per_place[0] == per_place[127] == 0
@@ -133,7 +147,9 @@ def test_shares_are_those_of_the_paper():
 def test_draws_depend_on_seed_epoch_and_record_alone():
   batch, _ = stored_batch(50, 64, 9)
   whole = mask_again(MASKING, batch, epoch=4, first_record=100)
-  part = mask_again(MASKING, {name: value[20:30] for name, value in batch.items()}, epoch=4, first_record=120)
+  part = mask_again(
+    MASKING, {name: value[20:30] for name, value in batch.items()}, epoch=4, first_record=120
+  )
   for name, value in part.items():
     np.testing.assert_array_equal(value, whole[name][20:30])
   for other in (
@@ -148,7 +164,9 @@ def test_draws_depend_on_seed_epoch_and_record_alone():
 @pytest.mark.slow
 def test_any_number_of_hosts_makes_the_same_global_batches(tmp_path):
   index = build_record_index([write_records(tmp_path / "train-0", random_examples(70, seed=3))])
-  masking = dataclasses.replace(MASKING, masked_lm_prob=0.4, max_predictions_per_seq=4, redraw_order=True)
+  masking = dataclasses.replace(
+    MASKING, masked_lm_prob=0.4, max_predictions_per_seq=4, redraw_order=True
+  )
 
   def rows(hosts, *, start=0, steps=20):  # More than two epochs in batches of 8.
     found = [[] for _ in range(steps)]
@@ -180,7 +198,8 @@ def test_a_text_that_fills_its_row_without_a_separator_may_be_masked_to_its_end(
   ids = unmasked(batch).numpy()
   ids[:, -1] = 7
   result = mask_again(
-    MASKING, {**batch, names.INPUT_IDS: tf.constant(ids), names.MASKED_LM_WEIGHTS: tf.zeros([200, 5])}
+    MASKING,
+    {**batch, names.INPUT_IDS: tf.constant(ids), names.MASKED_LM_WEIGHTS: tf.zeros([200, 5])},
   )
   assert any(23 in chosen(result, row) for row in range(200))
 
@@ -201,7 +220,11 @@ def test_a_drawn_order_is_one_of_the_two_with_its_label():
     )
     np.testing.assert_array_equal(found[row], other if swapped else text)
     begin = len(text) if second <= 1 else tokens - (len(first) if swapped else second)
-    expected = np.zeros(len(text)) if second <= 1 else np.isin(np.arange(len(text)), np.arange(begin, tokens))
+    expected = (
+      np.zeros(len(text))
+      if second <= 1
+      else np.isin(np.arange(len(text)), np.arange(begin, tokens))
+    )
     np.testing.assert_array_equal(
       result[names.SEGMENT_IDS][row][: len(text)],
       np.where(second == 1, batch[names.SEGMENT_IDS][row], expected),

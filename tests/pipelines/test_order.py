@@ -19,7 +19,15 @@ from albert_tf.records import frame_record
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.records.shard_index import BLOCK_RECORDS
 
-FILE_COUNTS = (30, 10, 700, 5000, 7, 4000, 25_000)  # Extents span files; an epoch is one window and a rest.
+FILE_COUNTS = (
+  30,
+  10,
+  700,
+  5000,
+  7,
+  4000,
+  25_000,
+)  # Extents span files; an epoch is one window and a rest.
 NUM_RECORDS = sum(FILE_COUNTS)
 ONE_HOST = HostShard()
 
@@ -36,7 +44,9 @@ def paths(tmp_path_factory):
     result.append(str(folder / f"train-{file}.tfrecord"))
     with open(result[-1], "wb") as stream:
       for _ in range(count):
-        stream.write(frame_record(f"{number}{' ' * (number % 7)}".encode()))  # Records of several lengths.
+        stream.write(
+          frame_record(f"{number}{' ' * (number % 7)}".encode())
+        )  # Records of several lengths.
         number += 1
   return result
 
@@ -110,7 +120,9 @@ def test_hosts_share_every_batch_without_overlap(index, two_epochs, hosts, rows,
 @pytest.mark.parametrize(("hosts", "fitting"), [(3, 2), (6, 4), (63, 32), (100, 64)])
 def test_hosts_that_would_each_read_everything_are_refused(index, hosts, fitting):
   with pytest.raises(UserError, match=f"Received: {hosts} hosts.*Use {fitting},"):
-    numbers(index, 0, 1, batch_size=hosts, shard=HostShard(num_replicas=hosts, num_hosts=hosts, host=1))
+    numbers(
+      index, 0, 1, batch_size=hosts, shard=HostShard(num_replicas=hosts, num_hosts=hosts, host=1)
+    )
 
 
 def window_records(order, window):
@@ -141,7 +153,9 @@ def test_parts_of_hosts_are_the_whole_for_any_size(num_records):
           assert of_host.locate(first + offset) == (window, before)
       first += len(whole)
     assert first == 2 * num_records
-  epochs = [np.concatenate([window_records(order, e * windows + w) for w in range(windows)]) for e in (0, 5)]
+  epochs = [
+    np.concatenate([window_records(order, e * windows + w) for w in range(windows)]) for e in (0, 5)
+  ]
   for epoch in epochs:
     assert np.array_equal(np.sort(epoch), np.arange(num_records))
   assert num_records < 64 or np.mean(epochs[0] == epochs[1]) < 0.05
@@ -171,7 +185,9 @@ def test_hosts_evaluate_every_record_once_and_mark_the_filling(paths, hosts):
   for host in range(hosts):
     shard = HostShard(num_replicas=hosts, num_hosts=hosts, host=host)
     batches = list(evaluation_batches(index, parse, global_batch_size=18, shard=shard))
-    assert [len(batch["number"]) for batch in batches] == [18 // hosts] * 3  # Every host has every batch.
+    assert [len(batch["number"]) for batch in batches] == [
+      18 // hosts
+    ] * 3  # Every host has every batch.
     seen += [batch["number"].numpy()[batch["example_weights"].numpy() == 1] for batch in batches]
   assert sorted(np.concatenate(seen).tolist()) == list(range(40))
   some = evaluation_batches(index, parse, global_batch_size=18, max_steps=1)

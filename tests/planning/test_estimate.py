@@ -12,7 +12,9 @@ from albert_tf.planning.estimate import MEMORY_ERROR, StepShape, cycles, memory
 from albert_tf.planning.flops import forward_flops_per_example
 
 # Figures of libtpu 0.0.51 for one core's step. `fitted`: the formula's constants are from these cycles.
-FIGURES = json.loads((pathlib.Path(__file__).parent.parent / "goldens" / "tpu_figures.json").read_text())
+FIGURES = json.loads(
+  (pathlib.Path(__file__).parent.parent / "goldens" / "tpu_figures.json").read_text()
+)
 # The largest relative error on other programs: other batches, lengths and sizes. docs/tpu.md has the same figures.
 # v3's bytes of an update were chosen with large in sight; the recorded optimizer of base has the same.
 # v5e's worst is with dropout, whose programs were in sight; without it is 0.04.
@@ -57,13 +59,17 @@ def test_counts_every_matrix_product():
   S, E, H, F, N, D, V, P = 5, 4, 6, 10, 2, 3, 11, 2
   config = AlbertConfig(vocab_size=V, embedding_size=E, hidden_size=H, num_hidden_layers=3, num_attention_heads=N,
                         intermediate_size=F)  # fmt: skip
-  layer = 4 * (2 * S * H * H) + N * (2 * S * D * S) + N * (2 * S * S * D) + 2 * S * H * F + 2 * S * F * H
+  layer = (
+    4 * (2 * S * H * H) + N * (2 * S * D * S) + N * (2 * S * S * D) + 2 * S * H * F + 2 * S * F * H
+  )
   encoder = 2 * S * E * H + 3 * layer + 2 * H * H
   heads = 2 * P * H * E + 2 * P * E * V + 2 * H * 2
   assert forward_flops_per_example(config, max_seq_length=S) == encoder
   got = forward_flops_per_example(config, max_seq_length=S, max_predictions_per_seq=P)
   assert got == encoder + heads
-  off = forward_flops_per_example(config, max_seq_length=S, max_predictions_per_seq=P, sentence_loss=False)
+  off = forward_flops_per_example(
+    config, max_seq_length=S, max_predictions_per_seq=P, sentence_loss=False
+  )
   assert off == got - 2 * H * H - 2 * H * 2  # Pooler and sentence head.
 
 

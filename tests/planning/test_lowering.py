@@ -16,8 +16,12 @@ from albert_tf.planning.tpu_compiler import compile_hlo
 CONFIG = AlbertConfig.from_name("tiny", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 SIZES = {"per_core_batch_size": 2, "max_seq_length": 16, "max_predictions_per_seq": 3}
 SHAPE = StepShape(**SIZES)
-HAS_COMPILER = importlib.util.find_spec("libtpu") is not None and importlib.util.find_spec("jax") is not None
-needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="needs jax and libtpu (extra tpu-compile)")
+HAS_COMPILER = (
+  importlib.util.find_spec("libtpu") is not None and importlib.util.find_spec("jax") is not None
+)
+needs_compiler = pytest.mark.skipif(
+  not HAS_COMPILER, reason="needs jax and libtpu (extra tpu-compile)"
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,9 @@ def test_accumulation_is_a_loop_over_micro_batches():
 
 @needs_host_xla
 def test_a_gpu_is_left_alone_and_changes_nothing(lowered, monkeypatch):
-  monkeypatch.setattr(tf.config, "set_visible_devices", lambda *_: pytest.fail("devices were hidden"))
+  monkeypatch.setattr(
+    tf.config, "set_visible_devices", lambda *_: pytest.fail("devices were hidden")
+  )
   monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind=None: [f"a {kind}"])
   assert compat.device_kind() == "gpu"
   again = lower_train_step(CONFIG, SHAPE)  # Its names have other numbers.
@@ -73,7 +79,9 @@ def test_rematerialised_layers_leave_nothing_but_their_inputs():
   wide = CONFIG.replace(hidden_size=512, intermediate_size=4096, num_attention_heads=8)
   shape = StepShape(**{**SIZES, "max_seq_length": 128}, remat=True)
   temporary = [
-    compile_hlo(lower_train_step(wide.replace(num_hidden_layers=n), shape), "v3:2x2").temporary_bytes
+    compile_hlo(
+      lower_train_step(wide.replace(num_hidden_layers=n), shape), "v3:2x2"
+    ).temporary_bytes
     for n in (4, 8)
   ]
   terms = 2 * 512 * 4096 * 2  # Of the feed-forward's kernels, 16-bit.
@@ -83,7 +91,9 @@ def test_rematerialised_layers_leave_nothing_but_their_inputs():
 @needs_compiler
 def test_random_bits_come_from_the_generator_of_the_tpu():
   """The step is lowered on a CPU, with Philox."""
-  dropping = CONFIG.replace(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, num_hidden_layers=1)
+  dropping = CONFIG.replace(
+    hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, num_hidden_layers=1
+  )
   program = compile_hlo(lower_train_step(dropping, SHAPE), "v5e:2x2").program
   assert "algorithm=rng_default" in program
   assert "philox" not in program.lower()

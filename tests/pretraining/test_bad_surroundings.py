@@ -60,7 +60,9 @@ def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
   write_bundle(str(checkpoints / "model.ckpt-13"), foreign)
   with pytest.raises(UserError, match=r"model\.ckpt-13, missing: .*bert/pooler/dense/bias"):
     run_pretraining(copied)
-  write_bundle(str(checkpoints / "model.ckpt-13"), {k: v for k, v in values.items() if "albert_tf/" not in k})
+  write_bundle(
+    str(checkpoints / "model.ckpt-13"), {k: v for k, v in values.items() if "albert_tf/" not in k}
+  )
   with pytest.raises(UserError, match=r"position in the data.*ckpt-13, which no run has written"):
     run_pretraining(copied)
 
@@ -69,7 +71,9 @@ def test_a_directory_in_use_is_refused_and_stays_as_it_is(copied, tmp_path):
   lock = DirectoryLock(copied.output_dir)
   lock.acquire()
   before = contents(tmp_path)
-  with pytest.raises(UserError, match=rf"run, where lock\.json is held by process {os.getpid()} on"):
+  with pytest.raises(
+    UserError, match=rf"run, where lock\.json is held by process {os.getpid()} on"
+  ):
     run_pretraining(copied)
   assert contents(tmp_path) == before
   lock.release()
@@ -99,7 +103,9 @@ def test_a_run_whose_directory_was_taken_over_ends_at_its_next_report_and_writes
 
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", ["deleted", "shrunk"])
-def test_records_that_vanish_or_shrink_during_the_run_are_named(finished, tmp_path, monkeypatch, harm):
+def test_records_that_vanish_or_shrink_during_the_run_are_named(
+  finished, tmp_path, monkeypatch, harm
+):
   records = tmp_path / "train-0.tfrecord"
   shutil.copy(finished.input_files[0], records)
   optimizer = dataclasses.replace(finished.optimizer, num_train_steps=1000)

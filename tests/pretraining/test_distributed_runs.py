@@ -70,7 +70,9 @@ def test_two_workers_stop_together_on_sigterm_and_continue(flags, one_device):
   ends = [end(worker) for worker in start_workers({**flags, "output_dir": run}, 2)]
   assert [status for status, _ in ends] == [0, 0], [stderr[-2000:] for _, stderr in ends]
   assert "held-out at step" in ends[0][1]
-  assert "held-out" not in ends[1][1]  # Only the chief speaks, and writes: one file of events a life.
+  assert (
+    "held-out" not in ends[1][1]
+  )  # Only the chief speaks, and writes: one file of events a life.
   assert len(list((run / "tensorboard/train").iterdir())) == 2
   assert max(largest_differences(run, one_device)) < 1e-4
 
@@ -80,14 +82,18 @@ def test_a_refusal_ends_both_workers(flags):
   folder = flags["output_dir"].parent
   (folder / "foreign").mkdir()
   (folder / "foreign/thesis.tex").write_text("mine")
-  chief, other = [end(worker) for worker in start_workers({**flags, "output_dir": folder / "foreign"}, 2)]
+  chief, other = [
+    end(worker) for worker in start_workers({**flags, "output_dir": folder / "foreign"}, 2)
+  ]
   assert (chief[0], other[0]) == (2, 2)
   assert "holds thesis.tex and no run.json" in chief[1]
   assert "error of another worker" in other[1]
 
   fewer = {"input_file": write_records(folder / "fewer.tfrecord", random_examples(20, seed=1))}
   run = folder / "differing"
-  ends = [end(worker) for worker in start_workers({**flags, "output_dir": run}, 2, last_worker=fewer)]
+  ends = [
+    end(worker) for worker in start_workers({**flags, "output_dir": run}, 2, last_worker=fewer)
+  ]
   assert [status for status, _ in ends] == [2, 2]
   assert all("must see the same records" in stderr for _, stderr in ends)
   assert not run.exists()

@@ -46,7 +46,9 @@ def test_one_update_and_one_evaluation_are_made_and_nothing_is_written(folder, m
   before = contents(folder)
   assert run_pretraining(tiny_settings(folder, "run"), check_only=True) is None
   assert made == ["update", "1 evaluation batch"]
-  assert {path: data for path, data in contents(folder).items() if not path.startswith("index/")} == before
+  assert {
+    path: data for path, data in contents(folder).items() if not path.startswith("index/")
+  } == before
   assert not (folder / "run").exists()
 
 
@@ -77,7 +79,9 @@ def test_a_run_leaves_the_process_as_it_was(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("check_only", [True, False])
-def test_bad_evaluation_records_are_refused_before_anything_is_written(folder, tmp_path, check_only):
+def test_bad_evaluation_records_are_refused_before_anything_is_written(
+  folder, tmp_path, check_only
+):
   good = random_examples(300, seed=3)
   short = tf.train.Example()
   short.features.feature["input_ids"].int64_list.value.extend(range(9))
@@ -85,9 +89,15 @@ def test_bad_evaluation_records_are_refused_before_anything_is_written(folder, t
   foreign = [{**e, "masked_lm_ids": np.array([36, 5, 99])} for e in good[:2]]
   settings = tiny_settings(folder, "run", max_eval_steps=100)
   for changes, message in (
-    ({"eval_input_files": broken(tmp_path, "late", good, 271 * 290 + 60)}, r"late, record 290 .*the data"),
+    (
+      {"eval_input_files": broken(tmp_path, "late", good, 271 * 290 + 60)},
+      r"late, record 290 .*the data",
+    ),
     ({"eval_input_files": (str(tmp_path / "short"),)}, r"9 values of input_ids, expected 10"),
-    ({"eval_input_files": broken(tmp_path, "foreign", foreign)}, r"99 in masked_lm_ids of .*foreign"),
+    (
+      {"eval_input_files": broken(tmp_path, "foreign", foreign)},
+      r"99 in masked_lm_ids of .*foreign",
+    ),
   ):
     with pytest.raises(UserError, match=message):
       run_pretraining(dataclasses.replace(settings, **changes), check_only=check_only)
@@ -95,7 +105,9 @@ def test_bad_evaluation_records_are_refused_before_anything_is_written(folder, t
 
 
 @pytest.mark.parametrize(("kind", "check_only"), [("damaged", False), ("short", True)])
-def test_a_bad_record_beyond_the_first_ones_is_named_when_it_is_read(folder, tmp_path, kind, check_only):
+def test_a_bad_record_beyond_the_first_ones_is_named_when_it_is_read(
+  folder, tmp_path, kind, check_only
+):
   """The record is searched again, because the reader of batches does not know the file."""
   good = random_examples(300, seed=3)
   (path,) = broken(tmp_path, "late", good)

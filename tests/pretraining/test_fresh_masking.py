@@ -67,7 +67,9 @@ def test_training_has_its_own_share_and_evaluation_the_stored_one(settings):
       text[positions[used]] = answers[used]
       rows.setdefault(text.tobytes(), set()).add(tuple(positions[used]))
   assert len(rows) == 70  # The text under the masks is the same in both epochs,
-  assert np.mean([len(masks) > 1 for masks in rows.values()]) > 0.3  # the masks are often others: few words.
+  assert (
+    np.mean([len(masks) > 1 for masks in rows.values()]) > 0.3
+  )  # the masks are often others: few words.
 
 
 @pytest.mark.slow
@@ -85,7 +87,9 @@ def test_an_interrupted_run_goes_on_with_the_same_masks(settings, monkeypatch):
     patch.setattr(Reporter, "train", preempted)
     assert run_pretraining(parts).interrupted
   assert run_pretraining(parts).step == 12
-  one, two = (read_bundle(f"{run.output_dir}/checkpoints/model.ckpt-12") for run in (settings, parts))
+  one, two = (
+    read_bundle(f"{run.output_dir}/checkpoints/model.ckpt-12") for run in (settings, parts)
+  )
   assert one.keys() == two.keys()
   for name in one:
     np.testing.assert_array_equal(one[name], two[name], err_msg=name)

@@ -63,9 +63,14 @@ def finished(tmp_path_factory):
 
 def test_a_run_leaves_what_it_promises(finished):
   run = finished / "whole"
-  assert {"run.json", "albert_config.json", "metrics.jsonl", "curves.png", "checkpoints", "tensorboard"} <= {
-    path.name for path in run.iterdir()
-  }
+  assert {
+    "run.json",
+    "albert_config.json",
+    "metrics.jsonl",
+    "curves.png",
+    "checkpoints",
+    "tensorboard",
+  } <= {path.name for path in run.iterdir()}
   reports = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
   assert [r["step"] for r in reports if r["split"] == "train"] == [2, 4, 6, 8, 10, 12]
   held_out = [r for r in reports if r["split"] == "eval"]
@@ -80,17 +85,23 @@ def test_a_run_leaves_what_it_promises(finished):
 
 def test_held_out_metrics_are_means_over_all_real_predictions(finished):
   """13 examples in batches of 4; the padding of the last batch must not count."""
-  reports = [json.loads(line) for line in (finished / "whole/metrics.jsonl").read_text().splitlines()]
+  reports = [
+    json.loads(line) for line in (finished / "whole/metrics.jsonl").read_text().splitlines()
+  ]
   last = [r for r in reports if r["split"] == "eval"][-1]
   model = AlbertForPreTraining(tiny_config())
   load_weights(model, str(finished / "whole/checkpoints/model.ckpt-12.index"))
   examples = random_examples(13, seed=2)
   batch = {key: np.stack([example[key] for example in examples]) for key in examples[0]}
-  outputs = model({key: tf.constant(value, tf.int32) for key, value in batch.items() if "weights" not in key})
+  outputs = model(
+    {key: tf.constant(value, tf.int32) for key, value in batch.items() if "weights" not in key}
+  )
   log_probs = tf.nn.log_softmax(outputs["mlm_logits"]).numpy()
   weights, labels = batch["masked_lm_weights"], batch["masked_lm_ids"]
   losses = -np.take_along_axis(log_probs, labels[..., None], axis=-1)[..., 0]
-  assert last["masked_lm_loss"] == pytest.approx(float((losses * weights).sum() / weights.sum()), rel=1e-5)
+  assert last["masked_lm_loss"] == pytest.approx(
+    float((losses * weights).sum() / weights.sum()), rel=1e-5
+  )
   hits = (log_probs.argmax(-1) == labels) * weights
   assert last["masked_lm_accuracy"] == pytest.approx(float(hits.sum() / weights.sum()), rel=1e-5)
   order = outputs["sop_logits"].numpy().argmax(-1) == batch["next_sentence_labels"][:, 0]
@@ -116,7 +127,10 @@ def test_sigterm_saves_and_the_same_settings_continue_bit_for_bit(finished, monk
   result = run_pretraining(settings)
   assert (result.step, result.interrupted) == (NUM_STEPS, False)
   assert f"continuing from step {at} ({8 * at} examples)" in capfd.readouterr().err
-  whole, resumed = checkpoint_values(str(finished / "whole")), checkpoint_values(settings.output_dir)
+  whole, resumed = (
+    checkpoint_values(str(finished / "whole")),
+    checkpoint_values(settings.output_dir),
+  )
   assert whole.keys() == resumed.keys()
   for name, value in whole.items():
     np.testing.assert_array_equal(value, resumed[name], err_msg=name)
@@ -153,12 +167,17 @@ def test_killed_between_checkpoint_and_evaluation_the_restart_evaluates(finished
     patch.setattr(TrainStep, "_run", None)  # Nothing is left to train in a run of 8 steps.
     short = dataclasses.replace(settings.optimizer, num_train_steps=8)
     result = run_pretraining(dataclasses.replace(settings, optimizer=short))
-  whole, again = (read_metrics(f"{run}/metrics.jsonl") for run in (finished / "whole", settings.output_dir))
+  whole, again = (
+    read_metrics(f"{run}/metrics.jsonl") for run in (finished / "whole", settings.output_dir)
+  )
   evaluated = [r for r in whole if r["split"] == "eval"][:2]
   assert [r for r in again if r["split"] == "eval"] == evaluated
   assert result.evaluation["masked_lm_loss"] == evaluated[1]["masked_lm_loss"]
   assert run_pretraining(settings).step == NUM_STEPS
-  whole, resumed = checkpoint_values(str(finished / "whole")), checkpoint_values(settings.output_dir)
+  whole, resumed = (
+    checkpoint_values(str(finished / "whole")),
+    checkpoint_values(settings.output_dir),
+  )
   for name, value in whole.items():
     np.testing.assert_array_equal(value, resumed[name], err_msg=name)
 
@@ -179,7 +198,10 @@ def test_killed_at_twenty_moments_the_weights_are_those_of_an_undisturbed_run(fi
   summary = json.loads(ended.stdout.splitlines()[-1])
   assert summary["kills"] == 20
   assert summary["inside_writes"] >= 2
-  whole, killed = checkpoint_values(str(finished / "whole")), checkpoint_values(str(finished / "killed"))
+  whole, killed = (
+    checkpoint_values(str(finished / "whole")),
+    checkpoint_values(str(finished / "killed")),
+  )
   for name, value in whole.items():
     np.testing.assert_array_equal(value, killed[name], err_msg=name)
   assert not [path for path in (finished / "killed").glob("**/*") if ".tmp-" in path.name]
@@ -190,9 +212,15 @@ def test_killed_at_twenty_moments_the_weights_are_those_of_an_undisturbed_run(fi
 def test_continuing_with_another_batch_size_keeps_the_data_order(finished):
   settings = tiny_settings(finished, "resized", save_checkpoints_steps=2, eval_input_files=())
   optimizer = settings.optimizer
-  run_pretraining(dataclasses.replace(settings, optimizer=dataclasses.replace(optimizer, num_train_steps=4)))
-  larger = dataclasses.replace(settings, step=dataclasses.replace(settings.step, global_batch_size=16))
-  run_pretraining(dataclasses.replace(larger, optimizer=dataclasses.replace(optimizer, num_train_steps=6)))
+  run_pretraining(
+    dataclasses.replace(settings, optimizer=dataclasses.replace(optimizer, num_train_steps=4))
+  )
+  larger = dataclasses.replace(
+    settings, step=dataclasses.replace(settings.step, global_batch_size=16)
+  )
+  run_pretraining(
+    dataclasses.replace(larger, optimizer=dataclasses.replace(optimizer, num_train_steps=6))
+  )
   assert checkpoint_values(settings.output_dir)["albert_tf/examples_seen"] == 4 * 8 + 2 * 16
 
 
@@ -254,7 +282,10 @@ def test_mistakes_are_refused_before_anything_is_written(finished, tmp_path):
     ({"output_dir": str(foreign)}, "holds thesis.tex and no run.json"),
     ({"input_files": (str(empty),)}, r"at least one record.*empty\.tfrecord"),
     ({"input_files": (few,)}, "5 records, train_batch_size=8"),
-    ({"model": tiny_config(vocab_size=30)}, r"3\d in (input_ids|masked_lm_ids) of .*vocab_size is 30"),
+    (
+      {"model": tiny_config(vocab_size=30)},
+      r"3\d in (input_ids|masked_lm_ids) of .*vocab_size is 30",
+    ),
     ({"max_seq_length": 12}, "10 values of input_ids, expected 12"),
     (
       {"init_checkpoint": str(tmp_path / "nothing")},
@@ -310,12 +341,16 @@ LOSSES = [
 
 
 def test_twenty_updates_report_the_pinned_losses(tmp_path):
-  settings = tiny_settings(tmp_path, "run", model=tiny_config(), iterations_per_loop=1, eval_input_files=())
+  settings = tiny_settings(
+    tmp_path, "run", model=tiny_config(), iterations_per_loop=1, eval_input_files=()
+  )
   optimizer = dataclasses.replace(
     settings.optimizer, learning_rate=0.03, num_train_steps=20, num_warmup_steps=4
   )
   run_pretraining(dataclasses.replace(settings, optimizer=optimizer, save_checkpoints_steps=20))
-  reports = map(json.loads, pathlib.Path(settings.output_dir, "metrics.jsonl").read_text().splitlines())
+  reports = map(
+    json.loads, pathlib.Path(settings.output_dir, "metrics.jsonl").read_text().splitlines()
+  )
   np.testing.assert_allclose([report["loss"] for report in reports], LOSSES, rtol=1e-4)
 
 
@@ -382,7 +417,9 @@ class Gate:
     self._open.set()
 
 
-def test_training_goes_on_while_the_values_of_the_moment_are_written(tmp_path, store, variable, monkeypatch):
+def test_training_goes_on_while_the_values_of_the_moment_are_written(
+  tmp_path, store, variable, monkeypatch
+):
   gate = Gate(monkeypatch)
   store.save(1, examples_seen=8)
   variable.assign([9.0, 9.0])

@@ -66,7 +66,11 @@ def tensorboard_steps(directory, split):
 def test_a_report_has_the_documented_keys_and_rates(tmp_path):
   run(tmp_path, [10], metrics={**METRICS, "weight_norm": float("nan")})  # JSON has no such number.
   train, held_out = lines(tmp_path)
-  rates = {"examples_per_second": 160.0, "tokens_per_second": 20_480.0, "model_tflops_per_second": 0.8}
+  rates = {
+    "examples_per_second": 160.0,
+    "tokens_per_second": 20_480.0,
+    "model_tflops_per_second": 0.8,
+  }
   assert train == {"step": 10, "split": "train", **METRICS, "weight_norm": None, **rates}
   assert held_out == {"step": 10, "split": "eval", **HELD_OUT}
   assert tensorboard_steps(tmp_path, "train") == [10]
@@ -130,7 +134,9 @@ def life(clock, *, at_checkpoint, marks):
 
 
 def test_what_follows_the_report_of_the_checkpoint_is_lost(clock):
-  first = life(clock, at_checkpoint={}, marks=[("restart", 5, 0), ("compile", 7, 0), ("step", 20, 2)])
+  first = life(
+    clock, at_checkpoint={}, marks=[("restart", 5, 0), ("compile", 7, 0), ("step", 20, 2)]
+  )
   at_checkpoint = first.fields()
   clock.now += 10
   first.mark("step", waited=1)

@@ -31,7 +31,9 @@ UNTRAINED = {
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
   folder = tmp_path_factory.mktemp("records")
-  return build_record_index([write_records(folder / "train-0.tfrecord", random_examples(60, seed=1))])
+  return build_record_index(
+    [write_records(folder / "train-0.tfrecord", random_examples(60, seed=1))]
+  )
 
 
 def updated(strategy, index, **step_config):
@@ -102,7 +104,9 @@ def test_its_checkpoints_hold_the_whole_model_and_its_reports_no_sentence_metric
 
 def test_the_run_of_next_sentence_records_reports_by_that_name(run):
   folder, _ = run
-  settings = tiny_settings(folder, "nsp", step=StepConfig(global_batch_size=8, sentence_task="next_sentence"))
+  settings = tiny_settings(
+    folder, "nsp", step=StepConfig(global_batch_size=8, sentence_task="next_sentence")
+  )
   optimizer = dataclasses.replace(settings.optimizer, num_train_steps=4)
   run_pretraining(dataclasses.replace(settings, optimizer=optimizer, iterations_per_loop=1))
   for record in read_metrics(f"{settings.output_dir}/metrics.jsonl"):

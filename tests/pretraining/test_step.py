@@ -20,7 +20,9 @@ from albert_tf.runs.distribution import precision_policy
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
   folder = tmp_path_factory.mktemp("records")
-  return build_record_index([write_records(folder / "train-0.tfrecord", random_examples(150, seed=1))])
+  return build_record_index(
+    [write_records(folder / "train-0.tfrecord", random_examples(150, seed=1))]
+  )
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +40,15 @@ def reference_weights(index):
   ("replicas", "micro_batches"),
   [(2, 2), pytest.param(1, 4, marks=pytest.mark.slow), pytest.param(2, 1, marks=pytest.mark.slow)],
 )
-def test_the_update_is_that_of_the_whole_batch(request, index, reference_weights, replicas, micro_batches):
+def test_the_update_is_that_of_the_whole_batch(
+  request, index, reference_weights, replicas, micro_batches
+):
   one_device = replicas == 1
-  strategy = tf.distribute.OneDeviceStrategy("cpu:0") if one_device else request.getfixturevalue("mirrored_2")
+  strategy = (
+    tf.distribute.OneDeviceStrategy("cpu:0")
+    if one_device
+    else request.getfixturevalue("mirrored_2")
+  )
   step, variables, _ = make_step(
     strategy, tiny_config(), global_batch_size=32, gradient_accumulation_steps=micro_batches
   )
@@ -48,12 +56,16 @@ def test_the_update_is_that_of_the_whole_batch(request, index, reference_weights
   for updates in (3, 6):
     step.run(iterator, tf.constant(updates))
   for name, variable in variables.items():
-    np.testing.assert_allclose(variable.numpy(), reference_weights[name], rtol=2e-4, atol=2e-5, err_msg=name)
+    np.testing.assert_allclose(
+      variable.numpy(), reference_weights[name], rtol=2e-4, atol=2e-5, err_msg=name
+    )
 
 
 def test_one_trace_and_metrics_add_up(index):
   strategy = tf.distribute.OneDeviceStrategy("cpu:0")
-  step, _, optimizer = make_step(strategy, tiny_config(hidden_dropout_prob=0.1), global_batch_size=16)
+  step, _, optimizer = make_step(
+    strategy, tiny_config(hidden_dropout_prob=0.1), global_batch_size=16
+  )
   iterator = distributed_iterator(strategy, index, 16)
   for updates in (1, 3, 2):
     metrics = step.run(iterator, tf.constant(updates))
@@ -62,14 +74,18 @@ def test_one_trace_and_metrics_add_up(index):
   assert step.run.experimental_get_tracing_count() == 1
   assert int(optimizer.step) == 6
   averages = metrics.averages(2)
-  assert averages["loss"] == pytest.approx(averages["masked_lm_loss"] + averages["sentence_order_loss"])
+  assert averages["loss"] == pytest.approx(
+    averages["masked_lm_loss"] + averages["sentence_order_loss"]
+  )
   assert averages["weight_norm"] > 0
   assert averages["update_norm"] > 0
 
 
 def updates_with_dropout(rows, steps, *, layers=1, **step_config):
   """The weights after one update from the same start, for each number of updates said to be made before it."""
-  config = tiny_config(num_hidden_layers=layers, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3)
+  config = tiny_config(
+    num_hidden_layers=layers, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3
+  )
   constant = OptimizerConfig(
     learning_rate=0.02, end_learning_rate=0.02, num_train_steps=9, num_warmup_steps=0
   )
@@ -93,7 +109,9 @@ def test_dropout_is_a_function_of_seed_step_and_micro_batch(index):
   (other,) = updates_with_dropout(rows, (0,), global_batch_size=8, seed=2)
   # The same rows twice: with the same dropout in both micro-batches, the update would be the same.
   twice = {name: tf.concat([value, value], axis=0) for name, value in rows.items()}
-  (parts,) = updates_with_dropout(twice, (0,), global_batch_size=16, gradient_accumulation_steps=2, seed=1)
+  (parts,) = updates_with_dropout(
+    twice, (0,), global_batch_size=16, gradient_accumulation_steps=2, seed=1
+  )
   for different in (later, other, parts):
     assert np.abs(first - different).max() > 1e-4
 
@@ -101,11 +119,16 @@ def test_dropout_is_a_function_of_seed_step_and_micro_batch(index):
 @pytest.mark.stack
 def test_an_update_has_one_of_the_depths_by_seed_and_step(index):
   """The update equals that of a model with this number of layers."""
-  rows, steps = next(distributed_iterator(tf.distribute.OneDeviceStrategy("cpu:0"), index, 8)), range(6)
+  rows, steps = (
+    next(distributed_iterator(tf.distribute.OneDeviceStrategy("cpu:0"), index, 8)),
+    range(6),
+  )
   settings = {"global_batch_size": 8, "seed": 1}
   drawn = updates_with_dropout(rows, steps, layers=2, train_depths=(1, 2), **settings)
   fixed = [updates_with_dropout(rows, steps, layers=depth, **settings) for depth in (1, 2)]
-  gaps = np.array([[np.abs(a - b).max() for a, b in zip(drawn, each, strict=True)] for each in fixed])
+  gaps = np.array(
+    [[np.abs(a - b).max() for a, b in zip(drawn, each, strict=True)] for each in fixed]
+  )
   assert {tuple(of_step) for of_step in (gaps < 1e-5).T} == {(True, False), (False, True)}
   assert gaps.max(axis=0).min() > 1e-3
 
@@ -134,7 +157,9 @@ def test_xla_makes_the_same_update(index, reference_weights):
   )
   step.run(distributed_iterator(strategy, index, 32), tf.constant(9))
   for name, variable in variables.items():
-    np.testing.assert_allclose(variable.numpy(), reference_weights[name], rtol=2e-4, atol=2e-5, err_msg=name)
+    np.testing.assert_allclose(
+      variable.numpy(), reference_weights[name], rtol=2e-4, atol=2e-5, err_msg=name
+    )
 
 
 @pytest.mark.parametrize("micro_batches", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -221,7 +246,9 @@ def losses(strategy, rows, **step_config):
 @pytest.mark.slow
 def test_bfloat16_learns_like_float32_with_float32_state(tmp_path):
   strategy = tf.distribute.OneDeviceStrategy("cpu:0")
-  index = build_record_index([write_records(tmp_path / "train-0.tfrecord", random_examples(16, seed=1))])
+  index = build_record_index(
+    [write_records(tmp_path / "train-0.tfrecord", random_examples(16, seed=1))]
+  )
   rows = next(distributed_iterator(strategy, index, 16))
   float32_losses, _ = losses(strategy, rows)
   assert float32_losses[-1] < 0.8 * float32_losses[0]

@@ -18,7 +18,9 @@ from albert_tf.pretraining.settings import PretrainingSettings, StepConfig
 from albert_tf.pretraining.warm_start import start_weights
 
 
-def _write(folder: pathlib.Path, *, with_config: bool = True, **changes: Any) -> dict[str, np.ndarray]:
+def _write(
+  folder: pathlib.Path, *, with_config: bool = True, **changes: Any
+) -> dict[str, np.ndarray]:
   """A run of that model with weights that are all different; returns them."""
   config = tiny_config(**changes)
   values = {
@@ -32,7 +34,9 @@ def _write(folder: pathlib.Path, *, with_config: bool = True, **changes: Any) ->
   return values
 
 
-def _settings(config: AlbertConfig, folder: pathlib.Path, tokenizer_path: str = "") -> PretrainingSettings:
+def _settings(
+  config: AlbertConfig, folder: pathlib.Path, tokenizer_path: str = ""
+) -> PretrainingSettings:
   return PretrainingSettings(
     input_files=(),
     output_dir="",
@@ -80,7 +84,10 @@ def test_layers_with_weights_of_their_own_need_the_same_depth(tmp_path, sharing)
     ({"hidden_act": "relu"}, "another hidden_act gelu → relu"),
     ({"sharing": "none"}, "another sharing all → none"),
     ({"num_hidden_groups": 2}, "another num_hidden_groups 1 → 2"),
-    ({"max_position_embeddings": 20}, r"position_embeddings must have the shape .*20, 6.*Received: .16, 6"),
+    (
+      {"max_position_embeddings": 20},
+      r"position_embeddings must have the shape .*20, 6.*Received: .16, 6",
+    ),
     ({"vocab_size": 38}, r"word_embeddings must have the shape .*38, 6.*Received: .37, 6"),
     ({"embedding_size": 12}, r"word_embeddings must have the shape .*37, 12"),
   ],
@@ -98,7 +105,9 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("lacking", [[], ["sentence-order"], ["sentence-order", "pooler"], [*HEADS]])
+@pytest.mark.parametrize(
+  "lacking", [[], ["sentence-order"], ["sentence-order", "pooler"], [*HEADS]]
+)
 def test_a_head_that_is_not_there_is_new_and_said(tmp_path, lacking):
   values = _write(tmp_path)
   path = f"{tmp_path}/checkpoints/model.ckpt-5"
@@ -116,10 +125,14 @@ def test_a_head_that_is_not_there_is_new_and_said(tmp_path, lacking):
     assert np.abs(started[name]).max() <= 0.05 or name.endswith("gamma")
 
 
-@pytest.mark.parametrize("name", ["cls/predictions/output_bias", "bert/embeddings/position_embeddings"])
+@pytest.mark.parametrize(
+  "name", ["cls/predictions/output_bias", "bert/embeddings/position_embeddings"]
+)
 def test_a_part_that_is_missing_is_refused(tmp_path, name):
   values = _write(tmp_path)
-  write_bundle(f"{tmp_path}/checkpoints/model.ckpt-5", {n: v for n, v in values.items() if n != name})
+  write_bundle(
+    f"{tmp_path}/checkpoints/model.ckpt-5", {n: v for n, v in values.items() if n != name}
+  )
   with pytest.raises(UserError, match=f"missing: {name}"):
     _start(tmp_path)
 

@@ -59,7 +59,10 @@ def _describe(paths, eval_paths=()):
     ({"vocab_sha256": "cd"}, "vocab_sha256 'cd' in {b}, 'ab' in {a}"),
     ({"max_seq_length": 512}, "max_seq_length 512 in {b}, 128 in {a}"),
     ({"sentence_pair": "nsp"}, "sentence_pair 'nsp' in {b}, 'sop' in {a}"),
-    ({"settings": {"tokenizer": {"do_lower_case": False}}}, "do_lower_case False in {b}, True in {a}"),
+    (
+      {"settings": {"tokenizer": {"do_lower_case": False}}},
+      "do_lower_case False in {b}, True in {a}",
+    ),
   ],
 )
 def test_directories_that_contradict_each_other_are_refused(tmp_path, change, received):
@@ -94,7 +97,9 @@ def test_a_directory_without_a_manifest_among_others_is_refused(tmp_path):
   paths = _directory(tmp_path, "a")[0] + _directory(tmp_path, "b")[0]
   os.remove(tmp_path / "b" / "manifest.json")
   for order in (paths, paths[::-1]):
-    with pytest.raises(UserError, match=rf"{tmp_path}/a, which has a .* and {tmp_path}/b, which has none"):
+    with pytest.raises(
+      UserError, match=rf"{tmp_path}/a, which has a .* and {tmp_path}/b, which has none"
+    ):
       find_manifests(order)
   os.remove(tmp_path / "a" / "manifest.json")
   assert find_manifests(paths) == {}  # Records of the original have none anywhere.

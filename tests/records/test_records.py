@@ -20,7 +20,9 @@ def _features(spec: PretrainingSpec, seed: int) -> dict[str, np.ndarray]:
   }
   values[names.INPUT_IDS] = rng.integers(0, 3_000_000, spec.max_seq_length)
   values[names.MASKED_LM_IDS] = rng.integers(0, 30_000, spec.max_predictions_per_seq)
-  values[names.MASKED_LM_WEIGHTS] = rng.integers(0, 2, spec.max_predictions_per_seq).astype(np.float32)
+  values[names.MASKED_LM_WEIGHTS] = rng.integers(0, 2, spec.max_predictions_per_seq).astype(
+    np.float32
+  )
   return values
 
 

@@ -16,7 +16,9 @@ def write_shard(path: pathlib.Path, count: int, *, seed: int = 0, length: int | 
   rng = np.random.default_rng(seed)
   with path.open("wb") as stream:
     for _ in range(count):
-      stream.write(frame_record(rng.bytes(length if length is not None else int(rng.integers(0, 300)))))
+      stream.write(
+        frame_record(rng.bytes(length if length is not None else int(rng.integers(0, 300))))
+      )
   return str(path)
 
 
@@ -65,5 +67,7 @@ def test_other_records_of_the_same_sizes_have_another_content(tmp_path):
   for seed in (0, 1):
     folder = tmp_path / str(seed)
     folder.mkdir()
-    indexes.append(build_record_index([write_shard(folder / "train-0.tfrecord", 100, seed=seed, length=40)]))
+    indexes.append(
+      build_record_index([write_shard(folder / "train-0.tfrecord", 100, seed=seed, length=40)])
+    )
   assert indexes[0].content != indexes[1].content

@@ -15,7 +15,9 @@ from albert_tf.tokenization.normalization import visible_width
 _TEX_QUOTES = re.compile("``|''")
 
 
-def encode_with_offsets(tokenizer: AlbertTokenizer, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+def encode_with_offsets(
+  tokenizer: AlbertTokenizer, text: str
+) -> tuple[list[int], list[tuple[int, int]]]:
   """Ids, and the half-open character range of `text` for each.
 
   A range never begins or ends with white space, nor with signs that SentencePiece drops (U+200E); a lone "▁" has an
@@ -23,7 +25,8 @@ def encode_with_offsets(tokenizer: AlbertTokenizer, text: str) -> tuple[list[int
   """
   processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model_bytes)
   digit_commas = {
-    index: [tokenizer.pieces[part] for part in parts] for index, parts in tokenizer.digit_comma_ids.items()
+    index: [tokenizer.pieces[part] for part in parts]
+    for index, parts in tokenizer.digit_comma_ids.items()
   }
   is_visible = visibility(processor)
   aligned = normalize_with_alignment(text, **tokenizer.config.normalization)
@@ -56,9 +59,13 @@ def encode_with_offsets(tokenizer: AlbertTokenizer, text: str) -> tuple[list[int
   return ids, ranges
 
 
-def differences(tokenizer: AlbertTokenizer, located: Any, texts: list[str]) -> list[tuple[str, ...]]:
+def differences(
+  tokenizer: AlbertTokenizer, located: Any, texts: list[str]
+) -> list[tuple[str, ...]]:
   """(text, piece, its characters here, those of `GraphOffsets`' result) of each piece that differs."""
-  rows = zip(texts, located.ids.to_list(), located.starts.to_list(), located.ends.to_list(), strict=True)
+  rows = zip(
+    texts, located.ids.to_list(), located.starts.to_list(), located.ends.to_list(), strict=True
+  )
   found = []
   for text, ids, starts, ends in rows:
     expected_ids, expected = encode_with_offsets(tokenizer, text)
@@ -115,7 +122,9 @@ def normalize_with_alignment(
     if char.isascii():
       result.append((char, start, end))
       continue
-    bases = [part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part)]
+    bases = [
+      part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part)
+    ]
     if not bases and result and result[-1][2] == start:
       start = result[-1][1]
       for place in range(len(result) - 1, -1, -1):

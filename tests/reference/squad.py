@@ -5,7 +5,10 @@ import tensorflow as tf
 
 
 def span_loss(
-  start_logits: tf.Tensor, end_logits: tf.Tensor, start_positions: tf.Tensor, end_positions: tf.Tensor
+  start_logits: tf.Tensor,
+  end_logits: tf.Tensor,
+  start_positions: tf.Tensor,
+  end_positions: tf.Tensor,
 ) -> tf.Tensor:
   """SQuAD 1.1: mean over the batch of half the start and half the end cross-entropy.
 
@@ -16,7 +19,9 @@ def span_loss(
   Returns:
     float32 scalar.
   """
-  start = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=start_positions, logits=start_logits)
+  start = tf.nn.sparse_softmax_cross_entropy_with_logits(
+    labels=start_positions, logits=start_logits
+  )
   end = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=end_positions, logits=end_logits)
   return 0.5 * (tf.reduce_mean(start) + tf.reduce_mean(end))
 
@@ -40,7 +45,9 @@ def squad2_loss(
   answerability = tf.nn.sigmoid_cross_entropy_with_logits(
     labels=tf.cast(is_impossible, tf.float32), logits=outputs["cls_logits"]
   )
-  span = span_loss(outputs["start_log_probs"], outputs["end_log_probs"], start_positions, end_positions)
+  span = span_loss(
+    outputs["start_log_probs"], outputs["end_log_probs"], start_positions, end_positions
+  )
   return span + 0.5 * tf.reduce_mean(answerability)
 
 

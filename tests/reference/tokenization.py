@@ -50,7 +50,9 @@ def encode_with_masks(tokenizer, text: str) -> list[int]:
   return ids
 
 
-def batch(tokenizer, texts, pairs=None, *, max_length=512, pad_to_max_length=False, allow_mask=False):
+def batch(
+  tokenizer, texts, pairs=None, *, max_length=512, pad_to_max_length=False, allow_mask=False
+):
   """`[CLS] a [SEP] b [SEP]` of each text; the longer one loses its last token until both fit."""
   encode = functools.partial(encode_with_masks, tokenizer) if allow_mask else tokenizer.encode
   rows, segments = [], []
@@ -64,7 +66,8 @@ def batch(tokenizer, texts, pairs=None, *, max_length=512, pad_to_max_length=Fal
     segments.append([0] * (len(a) + 2) + [1] * len(second))
   length = max_length if pad_to_max_length else max(map(len, rows), default=0)
   arrays = {
-    name: np.zeros([len(rows), length], np.int32) for name in ("input_ids", "input_mask", "segment_ids")
+    name: np.zeros([len(rows), length], np.int32)
+    for name in ("input_ids", "input_mask", "segment_ids")
   }
   arrays["input_ids"][:] = tokenizer.pad_id
   for i, row in enumerate(rows):

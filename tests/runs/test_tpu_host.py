@@ -25,7 +25,9 @@ PRETRAIN = ["--input_file=none", "--output_dir=none", "--size=tiny"]
 @pytest.mark.skipif(compat.TPU_KERNELS, reason="this TensorFlow has the kernels")
 @pytest.mark.parametrize("tpu", ["local", "grpc://127.0.0.1:1", "a-name"])
 def test_plain_tensorflow_is_named_with_the_lines_to_type(tpu):
-  with pytest.raises(UserError, match=re.escape(f"--tpu={tpu} with TensorFlow {tf.__version__}")) as caught:
+  with pytest.raises(
+    UserError, match=re.escape(f"--tpu={tpu} with TensorFlow {tf.__version__}")
+  ) as caught:
     make_strategy(DistributionConfig(tpu=tpu))
   assert "\n    make install STACK=tpu\n" in str(caught.value)
   assert f"--doctor --tpu={tpu}\n" in str(caught.value)
@@ -36,7 +38,9 @@ def test_plain_tensorflow_is_named_with_the_lines_to_type(tpu):
 )
 def test_a_tpu_that_is_not_there_is_one_sentence(monkeypatch, tpu, reason):
   monkeypatch.setattr(compat, "TPU_KERNELS", True)
-  with pytest.raises(UserError, match=rf"No TPU could be reached at --tpu={tpu} \(.*{reason}") as caught:
+  with pytest.raises(
+    UserError, match=rf"No TPU could be reached at --tpu={tpu} \(.*{reason}"
+  ) as caught:
     make_strategy(DistributionConfig(tpu=tpu))
   assert len(str(caught.value)) < 400
   assert "\n" not in str(caught.value)
@@ -67,12 +71,19 @@ def test_a_name_that_cannot_be_had_is_a_users_error(monkeypatch, said):
 @pytest.mark.parametrize("command", ["load_tensorflow()", "load_tensorflow('local')"])
 def test_a_tensorflow_that_aborts_on_import_says_why(tmp_path, command):
   """A libtpu of another version does this: the native library writes a line and ends the process."""
-  (tmp_path / "tensorflow.py").write_text("import os; os.write(2, b'F0000 wrong libtpu\\n'); os.abort()")
+  (tmp_path / "tensorflow.py").write_text(
+    "import os; os.write(2, b'F0000 wrong libtpu\\n'); os.abort()"
+  )
   path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
   code = f"from albert_tf.cli.startup import load_tensorflow; {command}"
-  environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+  environment = {
+    name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"
+  }
   done = subprocess.run(
-    [sys.executable, "-c", code], env={**environment, "PYTHONPATH": path}, capture_output=True, text=True
+    [sys.executable, "-c", code],
+    env={**environment, "PYTHONPATH": path},
+    capture_output=True,
+    text=True,
   )
   assert done.returncode == -signal.SIGABRT
   assert "F0000 wrong libtpu" in done.stderr
@@ -81,12 +92,18 @@ def test_a_tensorflow_that_aborts_on_import_says_why(tmp_path, command):
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="oneDNN's kernels are of x86-64")
 @pytest.mark.parametrize("by_user", ["", "0"])
 def test_commands_take_the_kernels_of_onednn_unless_the_user_does_not(tmp_path, by_user):
-  (tmp_path / "tensorflow.py").write_text("import os, sys; sys.exit(os.environ['TF_ENABLE_ONEDNN_OPTS'])")
-  environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+  (tmp_path / "tensorflow.py").write_text(
+    "import os, sys; sys.exit(os.environ['TF_ENABLE_ONEDNN_OPTS'])"
+  )
+  environment = {
+    name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"
+  }
   environment |= {"TF_ENABLE_ONEDNN_OPTS": by_user} if by_user else {}
   environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
   code = "from albert_tf.cli.startup import load_tensorflow; load_tensorflow()"
-  done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+  done = subprocess.run(
+    [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+  )
   assert done.stderr.split() == [by_user or "1"]
 
 
@@ -106,7 +123,10 @@ def test_chips(monkeypatch, tmp_path):
 def test_xla_of_the_host():
   """It is refused with a TPU, and on a TensorFlow that has XLA only for TPUs."""
   [beside_tpu] = run_script("run_pretrain", [[*PRETRAIN, "--use_xla", "--tpu=local"]])
-  assert (beside_tpu.status, "--tpu and --use_xla exclude each other" in beside_tpu.stderr) == (2, True)
+  assert (beside_tpu.status, "--tpu and --use_xla exclude each other" in beside_tpu.stderr) == (
+    2,
+    True,
+  )
   if not compat.HOST_XLA:
     with pytest.raises(UserError, match="which has it for TPUs alone"):
       make_strategy(DistributionConfig(use_xla=True))
@@ -142,7 +162,9 @@ def test_keras_never_chooses_xla_by_itself(monkeypatch):
     assert encoder.jit_compile is True
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"cluster": 3}', '{"cluster": {"worker": 3}}', '{"task": 3}'])
+@pytest.mark.parametrize(
+  "text", ["{", "[]", '{"cluster": 3}', '{"cluster": {"worker": 3}}', '{"task": 3}']
+)
 def test_a_malformed_tf_config_is_one_message(monkeypatch, text):
   monkeypatch.setenv("TF_CONFIG", text)
   with pytest.raises(UserError, match="TF_CONFIG must hold"):
@@ -160,11 +182,16 @@ def test_a_malformed_tf_config_is_one_message(monkeypatch, text):
     ),
     (
       tf.errors.UnavailableError(
-        None, None, "Graph execution error:\n\nfrom remote target /job:worker/replica:0/task:1/device:CPU:0"
+        None,
+        None,
+        "Graph execution error:\n\nfrom remote target /job:worker/replica:0/task:1/device:CPU:0",
       ),
       "worker 1: from remote target /job:worker/replica:0/task:1/device:CPU:0. The same command continues",
     ),
-    (tf.errors.DataLossError(None, None, "corrupted record at 1367"), "record at 1367. The same command"),
+    (
+      tf.errors.DataLossError(None, None, "corrupted record at 1367"),
+      "record at 1367. The same command",
+    ),
     (OSError(28, "No space left on device"), "No space left on device. Free disk"),
   ],
 )

@@ -17,7 +17,12 @@ from albert_tf.serving.check import LoadedModel
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization import AlbertTokenizer
 
-_SQUAD_SIZES = {"max_seq_length": 24, "max_query_length": 8, "doc_stride": 6, "max_answer_length": 5}
+_SQUAD_SIZES = {
+  "max_seq_length": 24,
+  "max_query_length": 8,
+  "doc_stride": 6,
+  "max_answer_length": 5,
+}
 TASKS = {
   "pair": TaskSpec(
     kind="classification", name="t", label_names=("no", "yes", "both"), pair=True, max_seq_length=16
@@ -30,7 +35,9 @@ TASKS = {
     max_seq_length=16,
   ),
   "value": TaskSpec(kind="regression", name="v", max_seq_length=20),
-  "squad_1.1": TaskSpec(kind="question_answering", name="squad", squad_version="1.1", **_SQUAD_SIZES),
+  "squad_1.1": TaskSpec(
+    kind="question_answering", name="squad", squad_version="1.1", **_SQUAD_SIZES
+  ),
   "squad_2.0": TaskSpec(
     kind="question_answering",
     name="squad",

@@ -25,7 +25,9 @@ def other_python(repository_dir: pathlib.Path) -> str | None:
   return str(python) if python.exists() else None
 
 
-@pytest.mark.parametrize("key", ["pair", *(pytest.param(key, marks=pytest.mark.slow) for key in SLOW)])
+@pytest.mark.parametrize(
+  "key", ["pair", *(pytest.param(key, marks=pytest.mark.slow) for key in SLOW)]
+)
 def test_every_kind_passes(exported, key: str) -> None:
   results = check_saved_model(exported(key).path)
   assert [result.name for result in results] == list(CHECKS)
@@ -47,7 +49,9 @@ def test_an_export_passes_on_the_other_stack_too(exported, repository_dir, key: 
 
 
 @pytest.mark.slow
-def test_the_command_says_what_is_wrong(exported, config: AlbertConfig, tmp_path: pathlib.Path) -> None:
+def test_the_command_says_what_is_wrong(
+  exported, config: AlbertConfig, tmp_path: pathlib.Path
+) -> None:
   """A folder whose name is no number, and golden outputs of another model."""
   wrong = tmp_path / "model"
   shutil.copytree(exported("value").path, wrong)
@@ -93,7 +97,9 @@ def test_ops_of_python_and_of_other_libraries_are_found(tmp_path: pathlib.Path) 
   export = types.SimpleNamespace(ops=ops_of(str(tmp_path / "1")), foreign_ops=set())
   with pytest.raises(CheckFailed, match="PyFunc"):
     checks.check_ops(export)
-  export = types.SimpleNamespace(ops={"MatMul"}, foreign_ops={"RegexSplitWithOffsets", "SentencepieceOp"})
+  export = types.SimpleNamespace(
+    ops={"MatMul"}, foreign_ops={"RegexSplitWithOffsets", "SentencepieceOp"}
+  )
   with pytest.raises(CheckFailed, match=r"does not link: .'RegexSplitWithOffsets'."):
     checks.check_ops(export)
 

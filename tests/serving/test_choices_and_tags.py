@@ -19,9 +19,17 @@ from albert_tf.serving.signatures.token_classification import group_entities, io
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.windows.word_windows import locate_words
 
-CONTEXTS = ["the sky is blue and green grass grows under old trees while small birds sing", "", "day"]
+CONTEXTS = [
+  "the sky is blue and green grass grows under old trees while small birds sing",
+  "",
+  "day",
+]
 QUESTIONS = ["The _ is blue", "what  grows?", "_ and _ sing all day"]
-CHOICES = [["sky", "old trees under the long grass"], ["grass", ""], ["small birds", "Ｂｉｒｄｓ ﬁ"]]
+CHOICES = [
+  ["sky", "old trees under the long grass"],
+  ["grass", ""],
+  ["small birds", "Ｂｉｒｄｓ ﬁ"],
+]
 SENTENCES = [
   "the sky is blue",
   "birds zebra \u0301 sing",
@@ -30,7 +38,9 @@ SENTENCES = [
 ]
 
 
-def test_choices_equal_the_python_model(exported: Callable[[str], Any], tokenizer: AlbertTokenizer) -> None:
+def test_choices_equal_the_python_model(
+  exported: Callable[[str], Any], tokenizer: AlbertTokenizer
+) -> None:
   _, model, _, session, *_ = exported("choice")
   questions = [
     ChoiceExample(id=str(b), context=CONTEXTS[b], question=QUESTIONS[b], choices=tuple(CHOICES[b]))
@@ -40,7 +50,11 @@ def test_choices_equal_the_python_model(exported: Callable[[str], Any], tokenize
     splits={"test": questions}, tokenizer=tokenizer, max_seq_length=24, max_qa_length=10
   )
   rows, _, _ = numpy_batch(task.features("test"), range(3), batch_size=3, length=24)
-  inputs = {"context": as_bytes(CONTEXTS), "question": as_bytes(QUESTIONS), "choices": as_bytes(CHOICES)}
+  inputs = {
+    "context": as_bytes(CONTEXTS),
+    "question": as_bytes(QUESTIONS),
+    "choices": as_bytes(CHOICES),
+  }
   outputs = session.run("serving_default", inputs)
   for b in range(3):
     row = {name: tf.constant(array[b : b + 1]) for name, array in rows.items()}
@@ -55,7 +69,9 @@ def test_choices_equal_the_python_model(exported: Callable[[str], Any], tokenize
   assert none["scores"].shape == (0, 2)
 
 
-def test_tags_equal_the_python_model(exported: Callable[[str], Any], tokenizer: AlbertTokenizer) -> None:
+def test_tags_equal_the_python_model(
+  exported: Callable[[str], Any], tokenizer: AlbertTokenizer
+) -> None:
   task, model, _, session, *_ = exported("tags")
   outputs = session.run("serving_default", {"text": as_bytes(SENTENCES)})
   for b, sentence in enumerate(SENTENCES):
@@ -67,7 +83,10 @@ def test_tags_equal_the_python_model(exported: Callable[[str], Any], tokenizer: 
     if not words:
       continue
     features, places = align(
-      [TaggedSentence(words=tuple(words), tags=None, where="")], tokenizer, label_ids={}, max_seq_length=12
+      [TaggedSentence(words=tuple(words), tags=None, where="")],
+      tokenizer,
+      label_ids={},
+      max_seq_length=12,
     )
     count = len(features)
     x, _, _ = numpy_batch(features, range(count), batch_size=count, length=12)
@@ -88,7 +107,10 @@ def test_tags_equal_the_python_model(exported: Callable[[str], Any], tokenizer: 
 
 def test_entities_are_parts_of_the_text(exported: Callable[[str], Any]) -> None:
   session = exported("tags").session
-  texts = ["  the sky\u3000is blue, small birds\nsing all day long and the grass grows ", "é 😀 birds"]
+  texts = [
+    "  the sky\u3000is blue, small birds\nsing all day long and the grass grows ",
+    "é 😀 birds",
+  ]
   outputs = session.run("serving_default", {"text": as_bytes(texts)})
   for b, text in enumerate(texts):
     words = [text[s:e] for s, e in zip(outputs["starts"][b], outputs["ends"][b], strict=True) if e]
@@ -110,7 +132,9 @@ def test_entities_are_parts_of_the_text(exported: Callable[[str], Any]) -> None:
 def test_words_are_those_of_python_whatever_the_text() -> None:
   texts = [*(text.decode("utf-8", "replace") for text in ODD_TEXTS), "a\x85b\u2028c  d", "\t\n"]
   located = locate_words(tf.constant(texts))
-  for text, words, starts, ends in zip(texts, *(column.to_list() for column in located[1:4]), strict=True):
+  for text, words, starts, ends in zip(
+    texts, *(column.to_list() for column in located[1:4]), strict=True
+  ):
     assert [word.decode() for word in words] == text.split()
     assert [text[s:e] for s, e in zip(starts, ends, strict=True)] == text.split()
 

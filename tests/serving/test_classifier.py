@@ -31,7 +31,9 @@ def inputs_of(task: TaskSpec, rows: slice = slice(None)) -> dict[str, np.ndarray
 
 
 def expected_logits(task, model, tokenizer: AlbertTokenizer) -> np.ndarray:
-  batch = reference.batch(tokenizer, TEXTS, PAIRS if task.pair else None, max_length=task.max_seq_length)
+  batch = reference.batch(
+    tokenizer, TEXTS, PAIRS if task.pair else None, max_length=task.max_seq_length
+  )
   return model({name: tf.constant(array) for name, array in batch.items()}).numpy()
 
 

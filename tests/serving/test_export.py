@@ -55,7 +55,10 @@ def test_of_two_exports_of_a_version_one_is_refused(tmp_path):
 
   with pytest.raises(UserError, match="which another process has written meanwhile"):
     export_late()
-  assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["1", "1/first"]
+  assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
+    "1",
+    "1/first",
+  ]
 
 
 def fail_as_safetensors(path: str) -> None:
@@ -119,7 +122,9 @@ def test_fill_mask_equals_the_model_in_a_session(
   outputs = fill_mask.run("tokens", inputs)
   assert outputs["top_ids"].shape == (2, 2, 10)
   chances = tf.nn.softmax(logits).numpy()
-  ordinary = np.arange(5, tokenizer.vocab_size)  # The five special pieces come first in this vocabulary.
+  ordinary = np.arange(
+    5, tokenizer.vocab_size
+  )  # The five special pieces come first in this vocabulary.
   for b in range(2):
     for p in range(2):
       best = ordinary[np.argsort(-chances[b, p, ordinary], kind="stable")][:10]
@@ -139,7 +144,9 @@ def test_strings_give_what_ids_give(
     positions = np.nonzero(batch["input_ids"][b] == tokenizer.mask_id)[0]
     row = {name: array[b : b + 1] for name, array in batch.items()}
     top = fill_mask.run("tokens", {**row, "positions": positions[np.newaxis].astype(np.int32)})
-    np.testing.assert_allclose(outputs["probabilities"][b, :count], top["top_probabilities"][0], atol=1e-6)
+    np.testing.assert_allclose(
+      outputs["probabilities"][b, :count], top["top_probabilities"][0], atol=1e-6
+    )
     for m in range(count):
       pieces = [tokenizer.pieces[i] for i in top["top_ids"][0, m]]
       assert [word.decode() for word in outputs["words"][b, m]] == [
@@ -155,13 +162,18 @@ def test_strings_give_what_ids_give(
 
 
 def test_many_masks_are_answered_in_chunks(
-  fill_mask: LoadedModel, monkeypatch: pytest.MonkeyPatch, run_dir: pathlib.Path, tmp_path: pathlib.Path
+  fill_mask: LoadedModel,
+  monkeypatch: pytest.MonkeyPatch,
+  run_dir: pathlib.Path,
+  tmp_path: pathlib.Path,
 ) -> None:
   """A row with many masks would give all rows as many logits, so masks are answered in chunks with equal results."""
   rows = np.array([b"[MASK] sky [MASK] " * 3, b"the [MASK]", b"none"] * 3, object)
   whole = fill_mask.run("serving_default", {"text": rows})
   monkeypatch.setattr(fill_mask_module, "_CHUNK", 4)
-  export_saved_model(model="fill_mask", init_checkpoint=str(run_dir), output_dir=str(tmp_path / "e"))
+  export_saved_model(
+    model="fill_mask", init_checkpoint=str(run_dir), output_dir=str(tmp_path / "e")
+  )
   parts = LoadedModel(str(tmp_path / "e" / "1")).run("serving_default", {"text": rows})
   assert parts["probabilities"].shape[1] == 6
   np.testing.assert_array_equal(parts["words"], whole["words"])
@@ -179,12 +191,17 @@ def test_what_travels_in_the_export(
   reader = tf.train.load_checkpoint(os.path.join(exported("encoder").path, "variables/variables"))
   sizes = [int(np.prod(shape)) for shape in reader.get_variable_to_shape_map().values()]
   weights = AlbertEncoder(config).trainable_variables
-  assert sum(size for size in sizes if size > 1) == sum(int(np.prod(weight.shape)) for weight in weights)
+  assert sum(size for size in sizes if size > 1) == sum(
+    int(np.prod(weight.shape)) for weight in weights
+  )
 
 
 @pytest.mark.stack
 def test_a_signature_for_each_depth_over_one_copy_of_the_weights(
-  fill_mask: LoadedModel, exported: Callable[[str], Any], run_dir: pathlib.Path, tmp_path: pathlib.Path
+  fill_mask: LoadedModel,
+  exported: Callable[[str], Any],
+  run_dir: pathlib.Path,
+  tmp_path: pathlib.Path,
 ) -> None:
   texts = {"text": as_bytes(TEXTS)}
   answers = {name: fill_mask.run(name, texts) for name in ("serving_default", "depth_1", "depth_2")}
@@ -194,15 +211,21 @@ def test_a_signature_for_each_depth_over_one_copy_of_the_weights(
     alone = LoadedModel(str(tmp_path / str(depth)))
     for name, array in alone.run("serving_default", texts).items():
       np.testing.assert_array_equal(answers[f"depth_{depth}"][name], array)
-    assert AlbertConfig.from_json_file(f"{alone.directory}/assets/albert_config.json") == model.config
+    assert (
+      AlbertConfig.from_json_file(f"{alone.directory}/assets/albert_config.json") == model.config
+    )
   for name, array in answers["serving_default"].items():
     np.testing.assert_array_equal(answers["depth_2"][name], array)
-  assert np.abs(answers["depth_1"]["probabilities"] - answers["depth_2"]["probabilities"]).max() > 1e-3
+  assert (
+    np.abs(answers["depth_1"]["probabilities"] - answers["depth_2"]["probabilities"]).max() > 1e-3
+  )
   sizes = [
     os.path.getsize(os.path.join(path, "variables/variables.data-00000-of-00001"))
     for path in (exported("fill_mask").path, tmp_path / "1")
   ]
-  assert sizes[0] == pytest.approx(sizes[1], rel=0.05)  # Beside the weights, the names of what is saved.
+  assert sizes[0] == pytest.approx(
+    sizes[1], rel=0.05
+  )  # Beside the weights, the names of what is saved.
   unshared = AlbertMaskedLM(model.config.replace(sharing="none"), preprocessor=model.preprocessor)
   with pytest.raises(UserError, match="one block that all layers share"):
     unshared.export(str(tmp_path / "unshared"), depths=(1, 2))
@@ -243,5 +266,7 @@ def test_refusals_leave_nothing(
     (wrong, str(tmp_path / "e"), "."),
   ):
     with pytest.raises(UserError, match=message):
-      export_saved_model(model="fill_mask", init_checkpoint=str(source), output_dir=place, version=3)
+      export_saved_model(
+        model="fill_mask", init_checkpoint=str(source), output_dir=place, version=3
+      )
   assert not (tmp_path / "e").exists() or os.listdir(tmp_path / "e") == []

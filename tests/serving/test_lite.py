@@ -56,7 +56,9 @@ def test_shared_weights_are_stored_once_and_answers_stay_near(
   which: str, weights: str, bytes_a_parameter: int
 ) -> None:
   model = small_model(which, DEEP, stddev=0.1)
-  specs = input_specs(model, LiteSettings(batch_size=4, max_seq_length=20, max_predictions_per_seq=3))
+  specs = input_specs(
+    model, LiteSettings(batch_size=4, max_seq_length=20, max_predictions_per_seq=3)
+  )
   content = to_tflite(model, specs, weights=weights)
   buffers = flatbuffer_utils.convert_bytearray_to_object(bytearray(content)).buffers
   stored = sum(len(buffer.data) for buffer in buffers if buffer.data is not None)

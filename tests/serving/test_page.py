@@ -70,7 +70,9 @@ class Page:
     self.wait(lambda: self.shown("result") or self.shown("error"))
 
   def bars(self) -> list[tuple[str, float]]:
-    rows = [line.text.split("\n") for line in self.browser.find_elements(By.CSS_SELECTOR, "ol.bars > li")]
+    rows = [
+      line.text.split("\n") for line in self.browser.find_elements(By.CSS_SELECTOR, "ol.bars > li")
+    ]
     return [(name, float(share.removesuffix(" %"))) for name, share in rows]
 
 
@@ -121,7 +123,9 @@ def test_every_label_with_its_probability(browser, served) -> None:
   assert [share for _, share in bars] == sorted((share for _, share in bars), reverse=True)
   given = {name.strip("✓ ") for name, _ in bars if name.startswith("✓")}
   assert {name.strip("✓ ") for name, _ in bars} == {"bird", "sky", "tree"}
-  assert given == {"bird"} | {name.strip("✓ ") for name, share in bars if "sky" in name and share >= 50}
+  assert given == {"bird"} | {
+    name.strip("✓ ") for name, share in bars if "sky" in name and share >= 50
+  }
   best = browser.find_elements(By.CSS_SELECTOR, "ol.bars > li.best .name")
   assert {line.text.strip("✓ ") for line in best} == given
   assert "above their thresholds" in page.text("result")
@@ -143,7 +147,9 @@ def test_question(browser, served) -> None:
   page = Page(browser, served, "answers")
   assert page.text("title") == "Answer a question"
   context = "😀 the sky is blue and green grass grows under old trees"
-  browser.execute_script("arguments[0].value = arguments[1]", page.element("field-context"), context)
+  browser.execute_script(
+    "arguments[0].value = arguments[1]", page.element("field-context"), context
+  )
   page.run(question="what grows")
   assert page.shown("result"), page.text("error")
   bars = page.bars()

@@ -40,7 +40,9 @@ def test_labels(key: str, exported: Callable[[str], Any]) -> None:
     assert model.predict_labels(TEXTS) != answers  # One text is no pair.
   else:
     names = np.array(task.label_names)
-    assert [answer.labels for answer in answers] == [tuple(names[row]) for row in served["above_threshold"]]
+    assert [answer.labels for answer in answers] == [
+      tuple(names[row]) for row in served["above_threshold"]
+    ]
   assert model.predict_labels([]) == []
   keras.backend.clear_session()  # As every search of hyper-parameters does.
   assert model.predict_labels(texts, batch_size=3) == answers
@@ -54,12 +56,18 @@ def test_answers(key: str, exported: Callable[[str], Any]) -> None:
   _, model, _, session, _, source = exported(key)
   model = type(model).from_pretrained(source)
   answers = model.answer(QUESTIONS, TEXTS, batch_size=3, **SAME)
-  served = session.run("serving_default", {"question": as_bytes(QUESTIONS), "context": as_bytes(TEXTS)})
+  served = session.run(
+    "serving_default", {"question": as_bytes(QUESTIONS), "context": as_bytes(TEXTS)}
+  )
   assert [answer.text.encode() for answer in answers] == served["answer"].tolist()
   for row, answer in enumerate(answers):
-    assert [span.text.encode() for span in answer.spans] == [text for text in served["answers"][row] if text]
+    assert [span.text.encode() for span in answer.spans] == [
+      text for text in served["answers"][row] if text
+    ]
     assert all(span.text == TEXTS[row][span.start : span.end] for span in answer.spans)
-    close([span.probability for span in answer.spans], served["probabilities"][row][: len(answer.spans)])
+    close(
+      [span.probability for span in answer.spans], served["probabilities"][row][: len(answer.spans)]
+    )
   with pytest.raises(UserError, match=r"same number of rows.*'question': 4, 'context': 1"):
     model.answer(QUESTIONS, TEXTS[:1])
 
@@ -78,7 +86,9 @@ def test_tags(exported: Callable[[str], Any]) -> None:
     assert [word.label.encode() for word in text.words] == served["tags"][row][:count].tolist()
     close([word.probability for word in text.words], served["probabilities"][row][:count])
     count = served["num_entities"][row]
-    assert [span.label.encode() for span in text.entities] == served["entity_types"][row][:count].tolist()
+    assert [span.label.encode() for span in text.entities] == served["entity_types"][row][
+      :count
+    ].tolist()
     assert [texts[row][span.start : span.end] for span in text.entities] == [
       span.text for span in text.entities
     ]
@@ -100,7 +110,9 @@ def test_masks(exported: Callable[[str], Any]) -> None:
 
 
 @pytest.mark.parametrize("key", ["squad_1.1", "squad_2.0"])
-def test_answer_strings_train_the_rows_of_run_squad(key: str, exported: Callable[[str], Any]) -> None:
+def test_answer_strings_train_the_rows_of_run_squad(
+  key: str, exported: Callable[[str], Any]
+) -> None:
   task, model, _, _, _, source = exported(key)
   model = type(model).from_pretrained(source, max_length=32)
   contexts = ["the sky is blue", "The  Sky, ﬁne", "é birds sing ", "green \u0301 grass", "day", ""]
@@ -112,10 +124,14 @@ def test_answer_strings_train_the_rows_of_run_squad(key: str, exported: Callable
   x, y = model._prepared(inputs, answers)
 
   rows = []
-  for number, (question, context, answer) in enumerate(zip(questions, contexts, answers, strict=True)):
+  for number, (question, context, answer) in enumerate(
+    zip(questions, contexts, answers, strict=True)
+  ):
     gold = ((answer, context.find(answer)),) if answer else ()
     rows.append(Question(str(number), question, number, gold))
-  data = SquadData(task.squad_version, [Paragraph(context, 0) for context in contexts], rows, labelled=True)
+  data = SquadData(
+    task.squad_version, [Paragraph(context, 0) for context in contexts], rows, labelled=True
+  )
   settings = SquadSettings(max_seq_length=32, max_query_length=8, doc_stride=6)
   features = make_features(data, tokenizer=model.preprocessor.tokenizer, settings=settings)
   assert len(features) == len(contexts)  # A window each.
@@ -137,7 +153,10 @@ def test_answers_that_teach_nothing_are_refused(key: str, exported: Callable[[st
   x = {"question": QUESTIONS[:2], "context": TEXTS[:2]}
   for answers, received in (
     (["sky", "no such words"], "row 1: 'no such words'"),
-    (["sky", "old trees "], "row 1: 'old trees '.*max_length, or train with run_squad.py"),  # Cut off.
+    (
+      ["sky", "old trees "],
+      "row 1: 'old trees '.*max_length, or train with run_squad.py",
+    ),  # Cut off.
     (["sky"], "2 contexts, 1"),
   ):
     with pytest.raises(UserError, match=received):

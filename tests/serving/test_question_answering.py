@@ -28,7 +28,14 @@ CONTEXTS = [
   "the the the the the the",
   "\u00a0birds sing",
 ]
-QUESTIONS = ["what is blue?", "the long grass grows under old trees all day long", "", "sky", "the", "x"]
+QUESTIONS = [
+  "what is blue?",
+  "the long grass grows under old trees all day long",
+  "",
+  "sky",
+  "the",
+  "x",
+]
 
 
 @pytest.fixture(scope="module", params=["squad_1.1", "squad_2.0"])
@@ -47,8 +54,12 @@ def expected(squad, tokenizer):
     labelled=False,
   )
   features = make_features(data, tokenizer=tokenizer, settings=SquadSettings(**SIZES))
-  task = SquadTask(version=task.squad_version, settings=features.settings, splits={"test": features})
-  x, _, _ = numpy_batch(task.features("test"), range(len(features)), batch_size=len(features), length=24)
+  task = SquadTask(
+    version=task.squad_version, settings=features.settings, splits={"test": features}
+  )
+  x, _, _ = numpy_batch(
+    task.features("test"), range(len(features)), batch_size=len(features), length=24
+  )
   outputs = {name: array.numpy() for name, array in model(x).items()}
   return features, x, decode(features, outputs)
 
@@ -56,7 +67,9 @@ def expected(squad, tokenizer):
 def test_answers_equal_those_of_fine_tuning(squad, expected) -> None:
   task, _, _, session, *_ = squad
   features, _, decoded = expected
-  outputs = session.run("serving_default", {"question": as_bytes(QUESTIONS), "context": as_bytes(CONTEXTS)})
+  outputs = session.run(
+    "serving_default", {"question": as_bytes(QUESTIONS), "context": as_bytes(CONTEXTS)}
+  )
   for b, each in enumerate(decoded):
     texts = [candidate.text for candidate in each.candidates]
     scores = np.array([candidate.score for candidate in each.candidates])
@@ -73,7 +86,9 @@ def test_answers_equal_those_of_fine_tuning(squad, expected) -> None:
       )
   threshold = task.null_score_diff_threshold if task.squad_version == "2.0" else None
   final = best_texts(features.data, decoded, threshold=threshold)
-  assert [answer.decode() for answer in outputs["answer"]] == [final[str(b)] for b in range(len(QUESTIONS))]
+  assert [answer.decode() for answer in outputs["answer"]] == [
+    final[str(b)] for b in range(len(QUESTIONS))
+  ]
   if task.squad_version == "2.0":
     nulls = [each.null_score for each in decoded]
     np.testing.assert_allclose(outputs["null_scores"], nulls, atol=1e-5)
@@ -84,7 +99,9 @@ def test_answers_equal_those_of_fine_tuning(squad, expected) -> None:
 def test_contexts_are_read_up_to_a_limit(squad) -> None:
   session = squad.session
   texts = [LONG * 40, (LONG + " ") * 600, "\xff".encode("latin-1").decode("latin-1"), "a\x00b"]
-  outputs = session.run("serving_default", {"question": as_bytes(["sky"] * 4), "context": as_bytes(texts)})
+  outputs = session.run(
+    "serving_default", {"question": as_bytes(["sky"] * 4), "context": as_bytes(texts)}
+  )
   np.testing.assert_array_equal(outputs["truncated"], [True, True, False, False])
   assert (outputs["ends"] < 600).all()
 

@@ -57,7 +57,9 @@ def test_rows_and_columns_are_what_the_model_answers(served, exported):
 
 def test_a_client_learns_what_a_model_takes(served):
   _, metadata = ask(f"{served.url}/v1/models/words/metadata")
-  assert "text" in metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]["inputs"]
+  assert (
+    "text" in metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]["inputs"]
+  )
   assert metadata["model_spec"]["version"] == "3"
   assert ask(f"{served.url}/v1/models/words/versions/3/metadata")[1] == metadata
 
@@ -66,7 +68,9 @@ IDS = ("input_ids", "input_mask", "segment_ids")
 TOKENS = {"signature_name": "tokens"}
 CHOICE = {"context": "a", "question": "b", "choices": ["a", "b"]}
 MANY_POSITIONS = {key: [[1] * 9] for key in IDS} | {"positions": [[1] * 600]}
-NESTED = {levels: functools.reduce(lambda inner, _: [inner], range(levels), "a") for levels in (40, 300)}
+NESTED = {
+  levels: functools.reduce(lambda inner, _: [inner], range(levels), "a") for levels in (40, 300)
+}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +128,10 @@ def test_bodies_are_bounded(served):
 def test_slow_clients_neither_hold_others_up_nor_stay(served, monkeypatch):
   """A hundred clients send half of their headers or body and then wait."""
   monkeypatch.setattr(server_module, "READ_SECONDS", 1)
-  parts = [b"GET /models.json HTTP/1.1\r\nHost: local", b"POST / HTTP/1.1\r\nContent-Length: 999\r\n\r\n{"]
+  parts = [
+    b"GET /models.json HTTP/1.1\r\nHost: local",
+    b"POST / HTTP/1.1\r\nContent-Length: 999\r\n\r\n{",
+  ]
   with contextlib.ExitStack() as opened:
     clients = [
       opened.enter_context(socket.create_connection(served.server_address[:2], timeout=10))

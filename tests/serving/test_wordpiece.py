@@ -58,7 +58,9 @@ def test_fill_mask(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: WordP
   text = "The Sky is [MASK]birds, [MASK]!"
   batch = reference.batch(tokenizer, [text], allow_mask=True)
   positions = np.nonzero(batch["input_ids"] == tokenizer.mask_id)[1][np.newaxis]
-  logits = model({**batch, "masked_lm_positions": positions}, training=False)["mlm_logits"][0].numpy()
+  logits = model({**batch, "masked_lm_positions": positions}, training=False)["mlm_logits"][
+    0
+  ].numpy()
   logits[:, : len(SPECIAL)] = -np.inf
   expected = [[tokenizer.pieces[index] for index in row] for row in np.argsort(-logits)[:, :5]]
   outputs = LoadedModel(path).run("serving_default", {"text": as_bytes([text])})
@@ -84,7 +86,9 @@ def test_a_tagger(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
   """The model is made in Keras, because `run_tagging.py` takes only SentencePiece."""
   tagger = AlbertTagger(
     model.config,
-    task=TaskSpec(kind="token_classification", name="t", label_names=("O", "B-X", "I-X"), max_seq_length=12),
+    task=TaskSpec(
+      kind="token_classification", name="t", label_names=("O", "B-X", "I-X"), max_seq_length=12
+    ),
     preprocessor=AlbertPreprocessor(tokenizer, kind="words", max_length=12),
   )
   tagger.export(str(tmp_path / "e" / "1"))
@@ -93,12 +97,17 @@ def test_a_tagger(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
   for b, text in enumerate(texts):
     words = text.split()
     features, places = align(
-      [TaggedSentence(words=tuple(words), tags=None, where="")], tokenizer, label_ids={}, max_seq_length=12
+      [TaggedSentence(words=tuple(words), tags=None, where="")],
+      tokenizer,
+      label_ids={},
+      max_seq_length=12,
     )
     for word, (row, position) in enumerate(places):
       x, _, _ = numpy_batch(features, [row], batch_size=1, length=12)
       chances = tf.nn.softmax(tagger(x))[0][position]
-      assert outputs["probabilities"][b][word] == pytest.approx(float(tf.reduce_max(chances)), abs=1e-5)
+      assert outputs["probabilities"][b][word] == pytest.approx(
+        float(tf.reduce_max(chances)), abs=1e-5
+      )
 
 
 def test_other_kinds_are_refused(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
@@ -106,4 +115,6 @@ def test_other_kinds_are_refused(tmp_path: pathlib.Path, model, tokenizer: WordP
   run = tmp_path / "run"
   tiny_run.write_fine_tuned_run(run, task, model.config, tokenizer)
   with pytest.raises(UserError, match="tokenized with SentencePiece"):
-    export_saved_model(model="multiple_choice", init_checkpoint=str(run), output_dir=str(tmp_path / "e"))
+    export_saved_model(
+      model="multiple_choice", init_checkpoint=str(run), output_dir=str(tmp_path / "e")
+    )

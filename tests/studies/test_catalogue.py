@@ -19,10 +19,14 @@ def model_of(flags, *, vocab_size):
   """The model that run_pretrain.py makes of these flags."""
   values = flag_values(last_of_each(flags))
   kinds = {field.name: field.type for field in dataclasses.fields(AlbertConfig)}
-  changes = {name: kinds[name](value) for name, value in values.items() if kinds.get(name) in (int, float)}
+  changes = {
+    name: kinds[name](value) for name, value in values.items() if kinds.get(name) in (int, float)
+  }
   changes |= {"sharing": values["sharing"]} if "sharing" in values else {}
   if "albert_config_file" in values:
-    return AlbertConfig.from_json_file(values["albert_config_file"], vocab_size=vocab_size).resized(**changes)
+    return AlbertConfig.from_json_file(values["albert_config_file"], vocab_size=vocab_size).resized(
+      **changes
+    )
   return AlbertConfig.from_name(values["size"], vocab_size=vocab_size).resized(**changes)
 
 
@@ -78,7 +82,11 @@ def test_recipes_and_arms_are_understood_by_their_command(module, ending, always
   for name, study in STUDIES.items():
     for scale in SCALES:
       shared = f"--flagfile={find_recipe(name, f'{scale}{ending}.flags')}"
-      lists += [[*always, shared, *arm.flags_at(scale)] for arm in study.arms_at(scale)] if not ending else []
+      lists += (
+        [[*always, shared, *arm.flags_at(scale)] for arm in study.arms_at(scale)]
+        if not ending
+        else []
+      )
       lists.append([*always, shared])
   assert len(read_flags(module, lists)) == len(lists)
   assert len(lists) > 20

@@ -73,7 +73,9 @@ class Commands:
     folder = pathlib.Path(values["output_dir"])
     folder.mkdir(parents=True)
     arm = folder.parent.name
-    sop, nsp = {"start": (0.5, 0.5), "none": (0.5, 0.5), "nsp": (0.52, 0.9), "sop": (0.86, 0.79)}[arm]
+    sop, nsp = {"start": (0.5, 0.5), "none": (0.5, 0.5), "nsp": (0.52, 0.9), "sop": (0.86, 0.79)}[
+      arm
+    ]
     sets = {
       "ordered": {"masked_lm_accuracy": 0.25, "masked_lm_loss": 5.0, "num_examples": 9, "sentence_pair": "ordered"},
       "nsp": {"next_sentence_accuracy": nsp},
@@ -98,7 +100,9 @@ class Commands:
 
 def test_arms_share_documents_and_vocabulary_and_differ_in_the_pair(tmp_path):
   commands = Commands().run(make_plan(tmp_path))
-  assert [name.split("/")[-1] for name, _ in commands.finished[4:]] == ["seed-1"] * 8 + ["seed-2"] * 8
+  assert [name.split("/")[-1] for name, _ in commands.finished[4:]] == ["seed-1"] * 8 + [
+    "seed-2"
+  ] * 8
   made = [values for name, values in commands.finished if name.startswith("records")]
   assert {each["sentence_pair"] for each in made} == {"ordered", "nsp", "sop"}
   same = [
@@ -126,7 +130,9 @@ def test_table_and_plot_of_what_was_measured(tmp_path):
 def test_the_average_is_the_papers(tmp_path):
   for name in ("squad1", "squad2", "mnli", "sst-2"):
     (tmp_path / "tasks" / name).mkdir(parents=True)
-  plan = make_plan(tmp_path, "dropout", arms=("with",), seeds=(1,), data_dir=str(tmp_path / "tasks"))
+  plan = make_plan(
+    tmp_path, "dropout", arms=("with",), seeds=(1,), data_dir=str(tmp_path / "tasks")
+  )
   Commands().run(plan)
   assert "average of tasks" not in write_report(plan)  # RACE is not there.
   (tmp_path / "tasks/race").mkdir()

@@ -12,9 +12,7 @@ from support.commands.child_processes import ending_with_this
 from support.commands.script_runs import run_script
 from support.goldens import SPM_MODEL
 
-MODEL = (
-  "--embedding_size=8 --hidden_size=24 --num_attention_heads=3 --intermediate_size=32 --num_hidden_layers=1"
-)
+MODEL = "--embedding_size=8 --hidden_size=24 --num_attention_heads=3 --intermediate_size=32 --num_hidden_layers=1"
 STEPS = (
   "--num_train_steps=600 --num_warmup_steps=2 --iterations_per_loop=100 --save_checkpoints_steps=300 "
   "--train_batch_size=4 --eval_batch_size=4 --max_eval_steps=1"
@@ -23,7 +21,9 @@ STEPS = (
 
 def write_text(folder: pathlib.Path) -> str:
   sentences = [
-    f"The {noun} of the {place} returns." for noun in ("value", "path", "name") for place in ("file", "sky")
+    f"The {noun} of the {place} returns."
+    for noun in ("value", "path", "name")
+    for place in ("file", "sky")
   ]
   for number in range(2):
     documents = ["\n".join(sentences[i % 4 :]) for i in range(number, 40 + number)]
@@ -34,7 +34,9 @@ def write_text(folder: pathlib.Path) -> str:
 def run_study(*arguments: str) -> subprocess.Popen:
   root = pathlib.Path(__file__).parents[2]
   words = ending_with_this([sys.executable, str(root / "tpu_scripts/run_study.py"), *arguments])
-  return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=root)
+  return subprocess.Popen(
+    words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=root
+  )
 
 
 @pytest.mark.slow
@@ -62,7 +64,9 @@ def test_stopped_in_the_middle_of_a_run_it_goes_on_there(tmp_path):
   output = second.communicate(timeout=200)[0]
   assert second.returncode == 0, output
   assert "\n[records" not in output
-  assert [line for line in output.splitlines() if line.startswith("[")] == ["[pretraining/with/seed-1]"]
+  assert [line for line in output.splitlines() if line.startswith("[")] == [
+    "[pretraining/with/seed-1]"
+  ]
   assert reports.read_bytes().startswith(before)
   assert json.loads(reports.read_bytes().splitlines()[-1])["step"] == 600
   assert "| with dropout, 0.1 |" in (tmp_path / "lab/table.md").read_text()
@@ -87,7 +91,8 @@ def test_what_it_refuses(tmp_path):
   (tmp_path / "other").mkdir()
   (tmp_path / "other/study.json").write_text('{"study": "sizes", "scale": "laptop"}')
   foreign, other = run_script(
-    "run_study", [["--study=dropout", output], ["--study=dropout", f"--output_dir={tmp_path}/other"]]
+    "run_study",
+    [["--study=dropout", output], ["--study=dropout", f"--output_dir={tmp_path}/other"]],
   )
   assert "or nothing yet" in foreign.stderr
   assert "study sizes → dropout" in other.stderr

@@ -42,7 +42,9 @@ class Golden:
   def under(self, prefix: str) -> dict[str, np.ndarray]:
     """The whole arrays whose names begin with `prefix`, without it."""
     found = {
-      n.removeprefix(prefix): self[n] for n, step in self._steps.items() if n.startswith(prefix) and step == 1
+      n.removeprefix(prefix): self[n]
+      for n, step in self._steps.items()
+      if n.startswith(prefix) and step == 1
     }
     assert found, prefix
     return found
@@ -54,7 +56,9 @@ class Golden:
     """`actual` (any shape with the elements in order) equals the array called `name`, where that was recorded."""
     actual, expected = np.asarray(actual).reshape(-1), self._arrays[name].reshape(-1)
     assert len(actual[:: self._steps[name]]) == len(expected), (name, actual.size)
-    np.testing.assert_allclose(actual[:: self._steps[name]], expected, atol=atol, rtol=rtol, err_msg=name)
+    np.testing.assert_allclose(
+      actual[:: self._steps[name]], expected, atol=atol, rtol=rtol, err_msg=name
+    )
 
 
 @functools.cache

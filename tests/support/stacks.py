@@ -19,5 +19,7 @@ def interop(*packages: str) -> Any:
   """The last of these packages of the environment for `make test-interop`; elsewhere the test is skipped."""
   with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    found = [pytest.importorskip(name, reason="needs requirements/interop.txt") for name in packages]
+    found = [
+      pytest.importorskip(name, reason="needs requirements/interop.txt") for name in packages
+    ]
   return found[-1]

@@ -21,9 +21,13 @@ CONFIG = AlbertConfig(
 def random_variables(config, heads=("masked_lm", "sentence_order"), *, num_labels=5, seed=0):
   """Original name → random float32 array, for the encoder and some heads."""
   rng = np.random.default_rng(seed)
-  entries = encoder_entries(config) + [entry for head in heads for entry in head_entries(config, head)]
+  entries = encoder_entries(config) + [
+    entry for head in heads for entry in head_entries(config, head)
+  ]
   return {
-    entry.name: rng.normal(size=[num_labels if n is None else n for n in entry.shape]).astype(np.float32)
+    entry.name: rng.normal(size=[num_labels if n is None else n for n in entry.shape]).astype(
+      np.float32
+    )
     for entry in entries
   }
 

@@ -15,7 +15,9 @@ def write_mrpc(folder, rows):
       "\n".join(["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *lines]) + "\n"
     )
   test = [f"{i}\t1\t2\tthe sky\tthe sky" for i in range(5)]
-  (folder / "test.tsv").write_text("\n".join(["index\t#1 ID\t#2 ID\t#1 String\t#2 String", *test]) + "\n")
+  (folder / "test.tsv").write_text(
+    "\n".join(["index\t#1 ID\t#2 ID\t#1 String\t#2 String", *test]) + "\n"
+  )
 
 
 def _article(rng, name, *, version, answers=True, words=WORDS):

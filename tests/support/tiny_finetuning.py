@@ -29,17 +29,20 @@ BFLOAT16 = DistributionConfig(distribution="one_device", mixed_precision="bfloat
 
 def tiny_start(**config):
   """Random weights of a narrow model."""
-  sizes = {
-    "embedding_size": 16,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "max_position_embeddings": 40,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-    "initializer_range": 0.3,  # Random features that differ: a narrow model learns by heart from them.
-  } | config
+  sizes = (
+    {
+      "embedding_size": 16,
+      "hidden_size": 32,
+      "num_hidden_layers": 2,
+      "num_attention_heads": 4,
+      "intermediate_size": 64,
+      "max_position_embeddings": 40,
+      "hidden_dropout_prob": 0.0,
+      "attention_probs_dropout_prob": 0.0,
+      "initializer_range": 0.3,  # Random features that differ: a narrow model learns by heart from them.
+    }
+    | config
+  )
   model = AlbertConfig.from_name("tiny", vocab_size=tokenizer().vocab_size, **sizes)
   return Start(config=model, tokenizer=tokenizer(), checkpoint=None, source="random weights")
 
@@ -55,7 +58,9 @@ def made_up_texts(count, *, pair=False, classes=2, regression=False, labelled=Tr
   pairs = [sentence() if pair else None for _ in range(count)]
   values = rng.uniform(0, 5, count) if regression else rng.integers(0, classes, count)
   labels = [f"{value:.3f}" if regression else f"c{value}" for value in values]
-  return [TextExample(str(i), texts[i], pairs[i], labels[i] if labelled else None) for i in range(count)]
+  return [
+    TextExample(str(i), texts[i], pairs[i], labels[i] if labelled else None) for i in range(count)
+  ]
 
 
 def tiny_task(splits, *, pair=False, classes=2, regression=False, name="tiny", max_seq_length=40):

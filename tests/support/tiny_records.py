@@ -51,7 +51,9 @@ def random_examples(count: int, *, seed: int) -> list[dict[str, np.ndarray]]:
         "input_mask": real.astype(np.int64),
         "segment_ids": (np.arange(SPEC.max_seq_length) >= length // 2) * real,
         "token_boundary": np.ones(SPEC.max_seq_length, np.int64),
-        "masked_lm_positions": np.sort(rng.choice(length, SPEC.max_predictions_per_seq, replace=False))
+        "masked_lm_positions": np.sort(
+          rng.choice(length, SPEC.max_predictions_per_seq, replace=False)
+        )
         * used,
         "masked_lm_ids": rng.integers(5, VOCAB_SIZE, SPEC.max_predictions_per_seq) * used,
         "masked_lm_weights": used.astype(np.float32),

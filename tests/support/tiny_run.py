@@ -56,12 +56,16 @@ def tiny_model(vocab_size: int, **changes: Any) -> AlbertForPreTraining:
     **{"max_position_embeddings": 32, **changes},
   )
   model = AlbertForPreTraining(config)
-  for number, variable in enumerate(named_variables(model).values()):  # Biases too: a swapped one is visible.
+  for number, variable in enumerate(
+    named_variables(model).values()
+  ):  # Biases too: a swapped one is visible.
     variable.assign(tf.random.stateless_normal(variable.shape, seed=[number, 3], stddev=0.5))
   return model
 
 
-def write_run(directory: pathlib.Path, model: AlbertForPreTraining, tokenizer: AlbertTokenizer) -> None:
+def write_run(
+  directory: pathlib.Path, model: AlbertForPreTraining, tokenizer: AlbertTokenizer
+) -> None:
   """Configuration, tokenizer, and the model's weights as checkpoints/model.ckpt-10."""
   (directory / "checkpoints").mkdir(parents=True)
   (directory / "albert_config.json").write_text(model.config.to_json_string())
@@ -70,7 +74,9 @@ def write_run(directory: pathlib.Path, model: AlbertForPreTraining, tokenizer: A
   names = [*variables, "global_step"]
   tensors = [*(v.read_value() for v in variables.values()), tf.constant(10, tf.int64)]
   prefix = str(directory / "checkpoints/model.ckpt-10")
-  tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors)
+  tf.raw_ops.SaveV2(
+    prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
+  )
 
 
 def write_pretrained(directory: pathlib.Path, **changes: Any) -> str:
@@ -91,7 +97,9 @@ def write_hub(
   (directory / "saved_model.pb").write_bytes(b"")
   (directory / "assets/albert_config.json").write_text(model.config.to_json_string())
   tokenizer.save_pretrained(str(directory / "saved"))
-  (source,) = [path for path in (directory / "saved").iterdir() if path.suffix in (".model", ".txt")]
+  (source,) = [
+    path for path in (directory / "saved").iterdir() if path.suffix in (".model", ".txt")
+  ]
   source.rename(directory / "assets" / vocabulary)
   shutil.rmtree(directory / "saved")
   variables = {
@@ -113,5 +121,7 @@ def write_fine_tuned_run(
   (directory / "albert_config.json").write_text(config.to_json_string())
   tokenizer.save_pretrained(str(directory))
   task.save(str(directory))
-  write_bundle(str(directory / "checkpoints/best/model.ckpt-7"), {n: v.numpy() for n, v in variables.items()})
+  write_bundle(
+    str(directory / "checkpoints/best/model.ckpt-7"), {n: v.numpy() for n, v in variables.items()}
+  )
   return model

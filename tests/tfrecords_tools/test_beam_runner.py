@@ -52,7 +52,9 @@ def make(tiny_tokenizer):
 
   def run(corpus, output_dir, *, runner=None, choices=_CHOICES, **more):
     runner = runner or BeamRunner()
-    return made_records.make(corpus, output_dir, tiny_tokenizer, settings=choices, runner=runner, **more)
+    return made_records.make(
+      corpus, output_dir, tiny_tokenizer, settings=choices, runner=runner, **more
+    )
 
   return run
 
@@ -70,7 +72,9 @@ def test_a_failed_pipeline_runs_again_without_duplicates(corpus, make, tmp_path,
 
   def fail_once(path, *arguments, **more):
     if len(written) == 2:
-      pathlib.Path(f"{path}.tmp-01234567").write_bytes(b"half of a file")  # As a killed worker leaves it.
+      pathlib.Path(f"{path}.tmp-01234567").write_bytes(
+        b"half of a file"
+      )  # As a killed worker leaves it.
       raise RuntimeError("a worker was lost")
     written.append(path)
     return whole(path, *arguments, **more)
@@ -120,10 +124,15 @@ def test_a_killed_worker_leaves_nothing_that_counts(corpus, tiny_model, tmp_path
   Beam's own job service waits for a lost worker for ever, others repeat or fail; so the command is ended too, in
   the middle of writing, and given again.
   """
-  files = {"num_shards": 80, "num_eval_shards": 1}  # Writing them lasts long enough to be cut short.
+  files = {
+    "num_shards": 80,
+    "num_eval_shards": 1,
+  }  # Writing them lasts long enough to be cut short.
   out = tmp_path / "out"
   with beam_services(tmp_path / "first.log", workers=2) as services:
-    command = subprocess.Popen(ending_with_this(_words(corpus, tiny_model, out, services.options, **files)))
+    command = subprocess.Popen(
+      ending_with_this(_words(corpus, tiny_model, out, services.options, **files))
+    )
     deadline = time.monotonic() + 120
     while not list(out.glob("_unfinished/*.tfrecord.json")):
       assert command.poll() is None, (tmp_path / "first.log").read_text()
@@ -136,6 +145,10 @@ def test_a_killed_worker_leaves_nothing_that_counts(corpus, tiny_model, tmp_path
   assert 0 < len(list(out.glob("_unfinished/*.tfrecord.json"))) < 81
   assert [path.name for path in out.iterdir()] == ["_unfinished"]
   with beam_services(tmp_path / "second.log", workers=2) as services:
-    subprocess.run(_words(corpus, tiny_model, out, services.options, **files), check=True, timeout=120)
-  subprocess.run(_words(corpus, tiny_model, tmp_path / "local", [], **files), check=True, timeout=120)
+    subprocess.run(
+      _words(corpus, tiny_model, out, services.options, **files), check=True, timeout=120
+    )
+  subprocess.run(
+    _words(corpus, tiny_model, tmp_path / "local", [], **files), check=True, timeout=120
+  )
   assert contents(out) == contents(tmp_path / "local")

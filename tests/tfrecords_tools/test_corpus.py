@@ -27,10 +27,15 @@ from tfrecords_tools.corpus.options import CorpusFile
 from tfrecords_tools.corpus.sentences import split_sentences
 
 _TWO = b"The first sentence.\nThe second one.\n\nAnother document is here.\nIt ends now.\n"
-_TWO_DOCUMENTS = [["The first sentence.", "The second one."], ["Another document is here.", "It ends now."]]
+_TWO_DOCUMENTS = [
+  ["The first sentence.", "The second one."],
+  ["Another document is here.", "It ends now."],
+]
 _SENTENCES = [f"This is sentence number {n} of the text." for n in range(500)]
 _SPACED = "\n\n".join(_SENTENCES)
-_LONGER = "\n\n".join(f"{text}\n{text}" if n % 3 == 0 else text for n, text in enumerate(_SENTENCES))
+_LONGER = "\n\n".join(
+  f"{text}\n{text}" if n % 3 == 0 else text for n, text in enumerate(_SENTENCES)
+)
 _COMPRESSIONS = (gzip.compress, bz2.compress, lzma.compress, zstandard.compress)
 _WIKI = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version="0.10" xml:lang="en"><siteinfo>
 <sitename>W</sitename><namespaces><namespace key="0" case="first-letter" /></namespaces></siteinfo>
@@ -100,7 +105,10 @@ def test_compressions(tmp_path: pathlib.Path, suffix: str, compress):
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r", b"\r\r\n"])
 def test_line_ends_and_byte_order_mark(tmp_path: pathlib.Path, end: bytes):
-  assert _read(tmp_path / "in.txt", b"\xef\xbb\xbf" + _TWO.replace(b"\n", end).rstrip())[0] == _TWO_DOCUMENTS
+  assert (
+    _read(tmp_path / "in.txt", b"\xef\xbb\xbf" + _TWO.replace(b"\n", end).rstrip())[0]
+    == _TWO_DOCUMENTS
+  )
   for name, text in (
     ("wikitext", " = A =\n\n Some text .\n\n = B =\n\n More .\n"),
     ("spaced", f"CHAPTER 1\n\n{_SPACED}"),
@@ -111,9 +119,9 @@ def test_line_ends_and_byte_order_mark(tmp_path: pathlib.Path, end: bytes):
 
 
 @given(
-  data=st.lists(st.sampled_from([b"a", b"bc ", b"\n", b"\r", b"\r\n", "é".encode(), b" "]), max_size=60).map(
-    b"".join
-  ),
+  data=st.lists(
+    st.sampled_from([b"a", b"bc ", b"\n", b"\r", b"\r\n", "é".encode(), b" "]), max_size=60
+  ).map(b"".join),
   limit=st.integers(8, 20),
   block=st.integers(1, 30),
 )
@@ -157,7 +165,10 @@ def test_remote_paths_go_through_gfile(tmp_path: pathlib.Path):
   (tmp_path / "in.gz").write_bytes(gzip.compress(_TWO))
   pq.write_table(pa.table({"text": ["One is. Two is."]}), tmp_path / "in.parquet")
   for name, expected in (("in.gz", _TWO_DOCUMENTS), ("in.parquet", [["One is.", "Two is."]])):
-    assert list(iter_documents(f"file://{tmp_path}/{name}", CorpusOptions(), stats=CorpusStats())) == expected
+    assert (
+      list(iter_documents(f"file://{tmp_path}/{name}", CorpusOptions(), stats=CorpusStats()))
+      == expected
+    )
   with pytest.raises(OSError, match="No such file"):
     list(iter_documents(f"file://{tmp_path}/none", CorpusOptions(), stats=CorpusStats()))
 
@@ -195,21 +206,45 @@ def _parquet(columns: dict[str, list[object]], damage: int | None = None, **more
     (_LONGER.encode(), {}, "must be certain"),
     (b'<doc id="1" url="u" title="A">\nA\n\nA is one.\n</doc>\n', {}, "Run it with --json"),
     (_RECORD + b'\n{"text": \n', {}, "one JSON object a line.*line 3"),
-    (_RECORD, {"text_field": "body"}, r"must have the column 'body'. Received: \['id', 'text'\] in .*line 1"),
-    (_RECORD, {"text_field": "id"}, "must hold text, or lists of sentences. Received: int .*line 1"),
+    (
+      _RECORD,
+      {"text_field": "body"},
+      r"must have the column 'body'. Received: \['id', 'text'\] in .*line 1",
+    ),
+    (
+      _RECORD,
+      {"text_field": "id"},
+      "must hold text, or lists of sentences. Received: int .*line 1",
+    ),
     (
       _RECORD + b'{"text": ["One.", {}]}',
       {},
       "must hold text, or lists of sentences. Received: dict .*line 2",
     ),
-    (_parquet({"text": [None, 5]}), {}, "must hold text, or lists of sentences. Received: int .*row 2"),
-    (_parquet({"text": _MANY}, row_group_size=3000, damage=-5170), {}, "behind row 5952 .*header failed"),
+    (
+      _parquet({"text": [None, 5]}),
+      {},
+      "must hold text, or lists of sentences. Received: int .*row 2",
+    ),
+    (
+      _parquet({"text": _MANY}, row_group_size=3000, damage=-5170),
+      {},
+      "behind row 5952 .*header failed",
+    ),
     (_TWO * 10**4 + b"\0", {}, "a NUL at byte 760,000 of its text.* binary"),
     (_TWO, {"input_format": "parquet"}, "must be a complete one"),
     (_parquet({"text": ["One."]})[:-20], {}, "must be a complete one"),
-    (_parquet({"text": ["One."], "n": [1]}), {"text_field": "body"}, r"'body'. Received: \['n', 'text'\]"),
+    (
+      _parquet({"text": ["One."], "n": [1]}),
+      {"text_field": "body"},
+      r"'body'. Received: \['n', 'text'\]",
+    ),
     ((_WIKI % "the").encode()[:-200], {}, "complete, well-formed XML.*page 2"),
-    ((_WIKI % "the").replace("<title>B</title>", "").encode(), {}, "well-formed XML.*page 1 .*replace"),
+    (
+      (_WIKI % "the").replace("<title>B</title>", "").encode(),
+      {},
+      "well-formed XML.*page 1 .*replace",
+    ),
     ((_WIKI % "the").replace("2014", "long ago", 1).encode(), {}, "well-formed XML.*page 1 .*date"),
     *((_half_of(compress), {}, "readable to its end") for compress in _COMPRESSIONS),
   ],
@@ -251,7 +286,10 @@ def test_missing_and_empty_files(tmp_path: pathlib.Path):
   [
     (  # Blank lines between documents.
       b"One is here. Two is here.\nThree is here. Four is here.\n\nFive is new. Six is last.\n",
-      [["One is here.", "Two is here.", "Three is here.", "Four is here."], ["Five is new.", "Six is last."]],
+      [
+        ["One is here.", "Two is here.", "Three is here.", "Four is here."],
+        ["Five is new.", "Six is last."],
+      ],
     ),
     (  # Spaced paragraphs and chapters.
       (
@@ -270,7 +308,11 @@ def test_missing_and_empty_files(tmp_path: pathlib.Path):
         b"Another one\nfollowed it.\n\fNew page\nbegins.\n"
       ),
       [
-        ["It was a long sentence of self-importance.", "It ended here.", "Another one followed it."],
+        [
+          "It was a long sentence of self-importance.",
+          "It ended here.",
+          "Another one followed it.",
+        ],
         ["New page", "begins."],
       ],
     ),
@@ -339,7 +381,11 @@ _ONE_MORE = {  # Begin or look a little like another format, and are text.
 }
 _OTHER_FORMATS = {
   "JSON": ('[{"text": "One."}]', '["One.", "Two."]', '[["One.", 1]]', '{\n "data": [1]\n}'),
-  "HTML or XML": ("<!DOCTYPE html>\n<p>One.", "<p class='x'>One.</p>", "<?xml version='1.0'?>\n<a/>"),
+  "HTML or XML": (
+    "<!DOCTYPE html>\n<p>One.",
+    "<p class='x'>One.</p>",
+    "<?xml version='1.0'?>\n<a/>",
+  ),
   "a table": (
     'id,text\n1,One.\n2,"Two,\nand three."\n',
     ",text,label\n0,One.,1\n1,Two.,0\n",
@@ -358,8 +404,12 @@ def test_prose_that_looks_like_another_format_is_read(tmp_path: pathlib.Path, te
 @pytest.mark.parametrize(
   ("kind", "text"), [(kind, text) for kind, texts in _OTHER_FORMATS.items() for text in texts]
 )
-def test_another_format_is_refused_unless_one_is_named(tmp_path: pathlib.Path, kind: str, text: str):
-  with pytest.raises(UserError, match=rf"in\.txt, which begins like {kind}.*pass --input_format=lines"):
+def test_another_format_is_refused_unless_one_is_named(
+  tmp_path: pathlib.Path, kind: str, text: str
+):
+  with pytest.raises(
+    UserError, match=rf"in\.txt, which begins like {kind}.*pass --input_format=lines"
+  ):
     _read(tmp_path / "in.txt", text.encode())
   assert _read(tmp_path / "in.txt", text.encode(), input_format="lines")[0]
 
@@ -382,11 +432,16 @@ def test_json_lines(tmp_path: pathlib.Path):
   ]
   content = "\n".join(map(json.dumps, [*rows, {"text": None}])).encode()
   documents, stats = _read(tmp_path / "in.jsonl", content)
-  assert documents == [["One is here.", "Two", "is here.", "Three."], ["As it is.", "No split. Kept."]]
+  assert documents == [
+    ["One is here.", "Two", "is here.", "Three."],
+    ["As it is.", "No split. Kept."],
+  ]
   assert stats.skipped_records == 1
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize(
+  "kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
+)
 def test_parquet(tmp_path: pathlib.Path, kind: pa.DataType):
   path = tmp_path / "in.parquet"
   column = pa.array(["One is here. Two is here.", None, "", "Three."]).cast(kind)

@@ -35,7 +35,9 @@ _SETTINGS = st.builds(
   whole_word=st.sampled_from(list(WORD_RULES)),
   compatibility=st.just("none"),
 )
-_many = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_many = settings(
+  deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 class _Instance(NamedTuple):
@@ -48,7 +50,9 @@ def _instances(tokenizer, documents, choices, seed):
   limit = None if choices.is_original else choices.max_num_tokens // 2
   tokenized = [
     document
-    for document in BlockTokenizer(tokenizer, choices.whole_word)(documents, max_sentence_tokens=limit)
+    for document in BlockTokenizer(tokenizer, choices.whole_word)(
+      documents, max_sentence_tokens=limit
+    )
     if document.num_sentences
   ]
   stream = Stream(seed=seed, file_index=0, document=0, purpose=0)
@@ -130,7 +134,9 @@ def test_without_truncation_all_text_is_used_once(tiny_tokenizer):
 def test_random_pieces_leave_special_ones_out(tiny_tokenizer, compatibility):
   """The original draws from the whole vocabulary."""
   documents = tiny_corpus.documents(np.random.default_rng(5), 150)
-  special = [tiny_tokenizer.ids.get(piece, tiny_tokenizer.unk_id) for piece in tiny_corpus.SPECIAL_PIECES]
+  special = [
+    tiny_tokenizer.ids.get(piece, tiny_tokenizer.unk_id) for piece in tiny_corpus.SPECIAL_PIECES
+  ]
   choices = RecordSettings(max_seq_length=128, masked_lm_prob=0.4, compatibility=compatibility)
   shown = []
   for _, instance in _instances(tiny_tokenizer, documents, choices, 6):
@@ -148,11 +154,15 @@ def test_long_sentences_and_lone_words(tiny_tokenizer):
   ]
   assert len(sizes) > 20  # Cut at word starts into many instances, most of the text kept.
   assert sum(cut for _, _, cut in sizes) < 0.35 * sum(a + b for a, b, _ in sizes)
-  word = next(piece[1:] for piece in tiny_tokenizer.pieces if piece.startswith("▁") and len(piece) > 2)
+  word = next(
+    piece[1:] for piece in tiny_tokenizer.pieces if piece.startswith("▁") and len(piece) > 2
+  )
   assert list(_instances(tiny_tokenizer, [[word]], choices, 0)) == []  # One word cannot be a pair.
   single = dataclasses.replace(choices, sentence_pair="none")
   assert len(list(_instances(tiny_tokenizer, [[word]], single, 0))) == 1
-  assert list(_instances(tiny_tokenizer, [["\u0301", " "]], choices, 0)) == []  # Nothing is left of it.
+  assert (
+    list(_instances(tiny_tokenizer, [["\u0301", " "]], choices, 0)) == []
+  )  # Nothing is left of it.
 
 
 def test_words_one_by_one_give_the_tokenizers_ids(tiny_tokenizer, shared_dir):
@@ -161,7 +171,9 @@ def test_words_one_by_one_give_the_tokenizers_ids(tiny_tokenizer, shared_dir):
   wiki = (shared_dir / "data/corpora/wikiextractor/small").read_text(encoding="utf-8")
   released = AlbertTokenizer.from_pretrained(str(shared_dir / "data/vocab/30k-clean.model"))
   odd = ["a\u200bb \u00a8 x", "\u00a0Ünï 1,990, (12,)", "``a'' 'b'", "ΣΑΣ ΣΑΣ.", "が ﬁ ½", ""]
-  documents = [[line for line in text.splitlines() if line.strip()] for text in (novel, wiki)] + [odd]
+  documents = [[line for line in text.splitlines() if line.strip()] for text in (novel, wiki)] + [
+    odd
+  ]
   for tokenizer in (released, tiny_tokenizer):
     for document, tokenized in zip(documents, BlockTokenizer(tokenizer)(documents), strict=True):
       expected = tokenizer.encode_batch(document)
@@ -247,13 +259,17 @@ def test_labels_are_balanced(tiny_tokenizer, sentence_pair, compatibility):
   assert abs(np.mean(labels) - 0.5) < 2.5 / np.sqrt(len(labels)) + lone
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+  deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
   sizes=st.lists(st.integers(1, 6), min_size=1, max_size=4),
   compatibility=st.sampled_from(["none", "original"]),
   seed=st.integers(0, 2**32),
 )
-def test_nsp_takes_a_random_b_from_another_document_or_not_at_all(tiny_tokenizer, sizes, compatibility, seed):
+def test_nsp_takes_a_random_b_from_another_document_or_not_at_all(
+  tiny_tokenizer, sizes, compatibility, seed
+):
   """Ten tries found the same document of two once in a thousand, and always where there was no other."""
   choices = RecordSettings(max_seq_length=24, sentence_pair="nsp", compatibility=compatibility)
   rng = np.random.default_rng(seed)

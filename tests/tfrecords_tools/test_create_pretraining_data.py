@@ -52,9 +52,13 @@ def corpus(tmp_path_factory):
   return _write_texts(tmp_path_factory.mktemp("corpus"), (80, 3, 37))
 
 
-def _make(corpus, output_dir, tokenizer, *, choices=_CHOICES, block_bytes=4000, num_workers=1, **more):
+def _make(
+  corpus, output_dir, tokenizer, *, choices=_CHOICES, block_bytes=4000, num_workers=1, **more
+):
   runner = LocalRunner(num_workers=num_workers)
-  return make(corpus, output_dir, tokenizer, settings=choices, block_bytes=block_bytes, runner=runner, **more)
+  return make(
+    corpus, output_dir, tokenizer, settings=choices, block_bytes=block_bytes, runner=runner, **more
+  )
 
 
 def _command(arguments, *, always_workers=False):
@@ -68,7 +72,11 @@ def _command(arguments, *, always_workers=False):
 
 def _run(arguments, *, always_workers=False, **kwargs):
   return subprocess.run(
-    _command(arguments, always_workers=always_workers), capture_output=True, text=True, check=False, **kwargs
+    _command(arguments, always_workers=always_workers),
+    capture_output=True,
+    text=True,
+    check=False,
+    **kwargs,
   )
 
 
@@ -99,12 +107,19 @@ def test_manifest_tells_the_truth(corpus, tiny_tokenizer, tmp_path):
   manifest.check(vocab_size=tiny_tokenizer.vocab_size, vocab_sha256=tiny_tokenizer.model_sha256)
   labels = {"train": [], "eval": []}
   for file in manifest.files:
-    data, records = (tmp_path / file.name).read_bytes(), list(read_records(str(tmp_path / file.name)))
+    data, records = (
+      (tmp_path / file.name).read_bytes(),
+      list(read_records(str(tmp_path / file.name))),
+    )
     assert (len(records), len(data)) == (file.num_records, file.num_bytes)
     assert f"{google_crc32c.value(data):08x}" == file.crc32c
     labels[file.split] += [view_instance(decode_example(record)).labels for record in records]
   train, held_out = (np.concatenate(labels[split]) for split in ("train", "eval"))
-  assert manifest.num_records("train") == manifest.statistics["train"]["instances"] == len(labels["train"])
+  assert (
+    manifest.num_records("train")
+    == manifest.statistics["train"]["instances"]
+    == len(labels["train"])
+  )
   piece, baseline = int(np.bincount(train).argmax()), manifest.baseline
   assert (baseline.piece_id, baseline.piece) == (piece, tiny_tokenizer.pieces[piece])
   assert baseline.train_share == pytest.approx((train == piece).mean(), abs=1e-6)
@@ -126,7 +141,9 @@ def _document_numbers(corpus, directory, manifest, tokenizer):
       if len(a) < 10 or len(b) < 9:
         continue  # So short that it may occur by chance.
       a, b = (f",{','.join(map(str, part))}," for part in (a[1:-1], b[:-1]))
-      (number,) = (number for number, document in enumerate(documents) if a in document and b in document)
+      (number,) = (
+        number for number, document in enumerate(documents) if a in document and b in document
+      )
       numbers[file.split].add(number)
       first, second = (b, a) if view.order_label else (a, b)
       assert documents[number].index(first) < documents[number].rindex(second)
@@ -159,7 +176,9 @@ def test_copies_of_a_document_are_in_one_split(tiny_tokenizer, tmp_path):
   other = pathlib.Path(shutil.copy(path, tmp_path / "copy.txt"))
   manifest = _make([path, str(other)], tmp_path / "out", tiny_tokenizer)
   numbers = _document_numbers([path], tmp_path / "out", manifest, tiny_tokenizer)
-  assert numbers["train"] & numbers["eval"] <= {0}  # The first document is held out whatever is drawn.
+  assert numbers["train"] & numbers["eval"] <= {
+    0
+  }  # The first document is held out whatever is drawn.
 
 
 def test_a_small_corpus_still_has_a_held_out_document(tiny_tokenizer, tmp_path):
@@ -201,7 +220,9 @@ def test_an_interrupted_run_shows_nothing_and_continues(
   finished = {path.stem for path in (tmp_path / "cut" / "_unfinished").glob("block*.json")}
   assert finished
   again = []
-  monkeypatch.setattr(local, "RunWriter", lambda *block: again.append(block[0]) or RunWriter(*block))
+  monkeypatch.setattr(
+    local, "RunWriter", lambda *block: again.append(block[0]) or RunWriter(*block)
+  )
   _make(corpus, tmp_path / "cut", tiny_tokenizer)
   assert not finished & {pathlib.Path(prefix).name for prefix in again}
   _make(corpus, tmp_path / "whole", tiny_tokenizer)
@@ -227,7 +248,9 @@ def test_a_killed_command_continues(tiny_model, tmp_path):
   whole = _run(flags([str(text)], tiny_model, tmp_path / "whole", **more), always_workers=True)
   seconds = time.monotonic() - began
   assert whole.returncode == 0, whole.stderr
-  arguments = _command(flags([str(text)], tiny_model, tmp_path / "cut", **more), always_workers=True)
+  arguments = _command(
+    flags([str(text)], tiny_model, tmp_path / "cut", **more), always_workers=True
+  )
   finished, moments = 0, random.Random(5)
   for kill in range(6):
     process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -243,7 +266,10 @@ def test_a_killed_command_continues(tiny_model, tmp_path):
     if process.wait() == 0:
       break
     assert not psutil.wait_procs(workers, timeout=10)[1]  # No worker is left behind.
-    assert kill >= 3 or not [*(tmp_path / "cut").glob("manifest.json"), *(tmp_path / "cut").glob("train-*")]
+    assert kill >= 3 or not [
+      *(tmp_path / "cut").glob("manifest.json"),
+      *(tmp_path / "cut").glob("train-*"),
+    ]
   again = _run(flags([str(text)], tiny_model, tmp_path / "cut", **more), always_workers=True)
   assert again.returncode == 0, again.stderr
   assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
@@ -255,7 +281,9 @@ def test_finished_output_is_kept_and_other_settings_are_refused(corpus, tiny_tok
   assert _make(corpus, tmp_path / "out", tiny_tokenizer) == first
   assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == times
   with pytest.raises(UserError, match=r"settings\.dupe_factor 2 → 3"):
-    _make(corpus, tmp_path / "out", tiny_tokenizer, choices=dataclasses.replace(_CHOICES, dupe_factor=3))
+    _make(
+      corpus, tmp_path / "out", tiny_tokenizer, choices=dataclasses.replace(_CHOICES, dupe_factor=3)
+    )
   with pytest.raises(UserError, match=r"input \["):
     _make(corpus[:1], tmp_path / "out", tiny_tokenizer)
   (tmp_path / "out" / "train-00000-of-00002.tfrecord").unlink()
@@ -344,9 +372,13 @@ def test_an_upgrade_is_refused_in_the_middle_of_a_job_and_not_at_its_end(
     with pytest.raises(UserError, match=rf"versions\.sentencex {before} → 99\.0"):
       _make(corpus, tmp_path / "out", tiny_tokenizer)
   made = _make(corpus, tmp_path / "out", tiny_tokenizer)
-  assert {"unicode", "sentencex", "sentencepiece", "mwparserfromhell", "pyarrow"} <= set(made.versions)
+  assert {"unicode", "sentencex", "sentencepiece", "mwparserfromhell", "pyarrow"} <= set(
+    made.versions
+  )
   monkeypatch.setattr(importlib.metadata, "version", upgraded)
-  assert _make(corpus, tmp_path / "out", tiny_tokenizer) == made  # Nothing is made by another version.
+  assert (
+    _make(corpus, tmp_path / "out", tiny_tokenizer) == made
+  )  # Nothing is made by another version.
 
 
 def test_finished_files_are_not_read_again(tiny_tokenizer, tmp_path, monkeypatch):
@@ -367,7 +399,9 @@ def test_finished_files_are_not_read_again(tiny_tokenizer, tmp_path, monkeypatch
   assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
-def test_the_directory_for_work_keeps_what_is_not_of_the_job(corpus, tiny_tokenizer, tmp_path, monkeypatch):
+def test_the_directory_for_work_keeps_what_is_not_of_the_job(
+  corpus, tiny_tokenizer, tmp_path, monkeypatch
+):
   scratch, output = tmp_path / "scratch", tmp_path / "out"
   scratch.mkdir()
   (scratch / "thesis.txt").write_text("mine")
@@ -416,7 +450,9 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
   if keeps_time:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
   again = []
-  monkeypatch.setattr(local, "RunWriter", lambda *block: again.append(block[0]) or RunWriter(*block))
+  monkeypatch.setattr(
+    local, "RunWriter", lambda *block: again.append(block[0]) or RunWriter(*block)
+  )
   _make([path], tmp_path / "out", tiny_tokenizer)
   assert any("block-00000-000000" in prefix for prefix in again) != keeps_time
   _make([path], tmp_path / "whole", tiny_tokenizer)
@@ -442,7 +478,9 @@ def test_a_kill_while_it_cleans_up_leaves_what_the_next_start_removes(
   while calls:
     calls.clear()
     with contextlib.suppress(_StopError):
-      _make(corpus, tmp_path / "out", tiny_tokenizer, work_dir=work_dir and str(tmp_path / work_dir))
+      _make(
+        corpus, tmp_path / "out", tiny_tokenizer, work_dir=work_dir and str(tmp_path / work_dir)
+      )
     kills += bool(calls)
   assert kills > 20
   assert not list(tmp_path.glob("*/_unfinished"))
@@ -478,7 +516,9 @@ def test_a_killed_worker_is_one_line(corpus, tiny_tokenizer, tmp_path, monkeypat
       list(workers.run(tasks()))
 
 
-def test_the_estimate_is_near_and_comes_before_the_work(corpus, tiny_tokenizer, tmp_path, monkeypatch):
+def test_the_estimate_is_near_and_comes_before_the_work(
+  corpus, tiny_tokenizer, tmp_path, monkeypatch
+):
   estimates, notices = [], []
 
   def keep(work):
@@ -493,7 +533,9 @@ def test_the_estimate_is_near_and_comes_before_the_work(corpus, tiny_tokenizer, 
   monkeypatch.setattr(estimate, "_WORTH_AN_ESTIMATE", 0)
   monkeypatch.setattr(create, "estimate", keep)
   choices = dataclasses.replace(_CHOICES, dupe_factor=9)
-  manifest = make(corpus, tmp_path, tiny_tokenizer, settings=choices, runner=Runner(), notice=notices.append)
+  manifest = make(
+    corpus, tmp_path, tiny_tokenizer, settings=choices, runner=Runner(), notice=notices.append
+  )
   record_bytes = sum(file.num_bytes for file in manifest.files)
   assert estimates[0].record_bytes == pytest.approx(record_bytes, rel=0.15)
   assert estimates[0].seconds > 0
@@ -527,11 +569,14 @@ def test_records_without_room_are_refused_before_the_work(
   with refusal:
     _make(corpus, tmp_path / "out", tiny_tokenizer, work_dir=str(scratch))
   assert (tmp_path / "out" / "manifest.json").exists() == fits
-  assert (tmp_path / "out").exists() == fits  # So that the same directory can be used with fewer passes.
+  assert (
+    tmp_path / "out"
+  ).exists() == fits  # So that the same directory can be used with fewer passes.
 
 
 @pytest.mark.parametrize(
-  ("text_bytes", "train", "held_out"), [(1_000, 1, 1), (100_000_000, 27, 1), (5_000_000_000, 1341, 14)]
+  ("text_bytes", "train", "held_out"),
+  [(1_000, 1, 1), (100_000_000, 27, 1), (5_000_000_000, 1341, 14)],
 )
 def test_a_corpus_has_as_many_files_as_its_size_asks_for(text_bytes, train, held_out):
   decided = RecordSettings(dupe_factor=40).with_num_shards(text_bytes)

@@ -91,7 +91,9 @@ def _extract(output: pathlib.Path, *, num_files: int = 2, **changes: Any) -> lis
   return [path.read_text() for path in sorted(output.iterdir())]
 
 
-def test_each_sentence_once_and_the_same_bytes_again(tmp_path: pathlib.Path, environment: pathlib.Path):
+def test_each_sentence_once_and_the_same_bytes_again(
+  tmp_path: pathlib.Path, environment: pathlib.Path
+):
   texts = _extract(tmp_path / "one")
   assert texts == ["\n".join(_PROSE) + "\n\n", _OTHER.replace(". ", ".\n") + "\n\n"]
   assert _extract(tmp_path / "two") == texts

@@ -24,7 +24,9 @@ _CHOICES = RecordSettings(max_seq_length=64, max_predictions_per_seq=8, dupe_fac
 
 def _make(directory, tokenizer, choices=_CHOICES):
   text = directory / "text.txt"
-  text.write_text(tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 80)), encoding="utf-8")
+  text.write_text(
+    tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 80)), encoding="utf-8"
+  )
   make([str(text)], directory / "out", tokenizer, settings=choices)
   return directory / "out"
 
@@ -84,7 +86,10 @@ def _first(records):
 
 
 def _unmask_half_a_word(features):
-  positions, used = features[names.MASKED_LM_POSITIONS], int(features[names.MASKED_LM_WEIGHTS].sum())
+  positions, used = (
+    features[names.MASKED_LM_POSITIONS],
+    int(features[names.MASKED_LM_WEIGHTS].sum()),
+  )
   inside = (np.diff(positions) == 1) & (features[names.TOKEN_BOUNDARY][positions[1:]] == 0)
   drop = int(np.flatnonzero(inside)[0]) + 1
   features[names.INPUT_IDS][positions[drop]] = features[names.MASKED_LM_IDS][drop]
@@ -159,7 +164,9 @@ def test_damaged_and_lost_files_are_named(records, tmp_path):
 @pytest.mark.slow
 def test_mistakes_are_one_message(records, tmp_path):
   other = tiny_corpus.train_model(str(tmp_path / "other.model"), vocab_size=120)
-  result = run_command(_COMMAND, f"--spm_model_file={other}", records / "train-00000-of-00002.tfrecord")
+  result = run_command(
+    _COMMAND, f"--spm_model_file={other}", records / "train-00000-of-00002.tfrecord"
+  )
   assert result.returncode == 2
   assert "vocab_size: records" in result.stderr
   assert run_command(_COMMAND).returncode == 2

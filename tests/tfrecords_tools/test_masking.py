@@ -45,20 +45,29 @@ def _sequences(draw):
 
 
 @settings(deadline=None, max_examples=300)
-@given(st.lists(_sequences(), min_size=1, max_size=4), st.integers(0, 2**32), st.booleans(), st.booleans())
+@given(
+  st.lists(_sequences(), min_size=1, max_size=4),
+  st.integers(0, 2**32),
+  st.booleans(),
+  st.booleans(),
+)
 def test_spans_equal_the_twin(sequences, seed, whole_words, original):
   groups, maskable, segments = [], [], []
   for a, b, _ in sequences:
     separators = [True] + [False] * len(a) + [True] + [False] * len(b) + [True]
     groups.append(
-      twin.word_groups([True, *a, True, *b, True], separators, whole_words=whole_words, glue=original)
+      twin.word_groups(
+        [True, *a, True, *b, True], separators, whole_words=whole_words, glue=original
+      )
     )
     maskable.append(np.flatnonzero(~np.array(separators)).tolist())
     segments.append([0 if original else int(group[0] > len(a)) for group in groups[-1]])
   arrays = _offsets(groups, maskable)
   boundaries = np.array([segment.count(0) for segment in segments])
   budgets = np.array([budget for _, _, budget in sequences])
-  order, ngrams = masking.draw_candidates(_stream(seed), arrays["num_words"], np.array([0.5, 0.8, 1.0]))
+  order, ngrams = masking.draw_candidates(
+    _stream(seed), arrays["num_words"], np.array([0.5, 0.8, 1.0])
+  )
   spans = masking.choose_spans(
     **arrays, boundaries=boundaries, budgets=budgets, candidates=(order, ngrams), fill=not original
   )
@@ -117,7 +126,9 @@ def test_replacements_are_80_10_10():
   assert (ids[kinds == 0] == 4).all()
   assert (ids[kinds == 1] == 7).all()
   counts = np.bincount(ids[kinds == 2], minlength=105)[5:]
-  assert abs(counts - counts.mean()).max() < 6 * np.sqrt(counts.mean())  # Uniform over the vocabulary.
+  assert abs(counts - counts.mean()).max() < 6 * np.sqrt(
+    counts.mean()
+  )  # Uniform over the vocabulary.
 
 
 def test_masked_runs_match_the_original_on_its_own_sequences(shared_dir):
@@ -132,7 +143,10 @@ def test_masked_runs_match_the_original_on_its_own_sequences(shared_dir):
     measured.add(view)
     separators = (view.restored == tokenizer.cls_id) | (view.restored == tokenizer.sep_id)
     groups = twin.word_groups(
-      tokenizer.word_starts("original")[view.restored], separators.tolist(), whole_words=True, glue=True
+      tokenizer.word_starts("original")[view.restored],
+      separators.tolist(),
+      whole_words=True,
+      glue=True,
     )
     maskable = np.flatnonzero(~separators)
     budget = masking.prediction_budget(len(view.ids), masked_lm_prob=0.15, max_predictions=20)
@@ -150,8 +164,17 @@ def test_masked_runs_match_the_original_on_its_own_sequences(shared_dir):
       positions = np.sort([place for words in found for word in words for place in word])
       again.add(dataclasses.replace(view, positions=positions, labels=view.restored[positions]))
   theirs, ours = measured.summary(), again.summary()
-  for name in ("instances", "label1_fraction", "seq_len_mean", "predictions_mean", "masked", "run_pieces"):
-    assert theirs[name] == pytest.approx(golden[name], abs=1e-12), name  # We measure as the oracle did.
+  for name in (
+    "instances",
+    "label1_fraction",
+    "seq_len_mean",
+    "predictions_mean",
+    "masked",
+    "run_pieces",
+  ):
+    assert theirs[name] == pytest.approx(golden[name], abs=1e-12), (
+      name
+    )  # We measure as the oracle did.
   runs = golden["instances"] * 6  # About as many runs as were recorded.
   for name in ("run_words", "run_pieces"):
     for length, share in golden[name].items():

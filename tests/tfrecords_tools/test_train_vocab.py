@@ -14,13 +14,18 @@ from tfrecords_tools import vocabulary
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats
 
 _COMMAND = "tfrecords_tools/train_vocab.py"
-_WORDS = "sun moon star river stone bread water light green house winter summer paper Café naïve".split()
+_WORDS = (
+  "sun moon star river stone bread water light green house winter summer paper Café naïve".split()
+)
 
 
 @pytest.fixture(scope="module")
 def sentences() -> list[str]:
   rng = random.Random(7)
-  return [" ".join(rng.choices(_WORDS, k=9)) + f' {rng.randrange(3000)}, "q" (x) - 5 £.' for _ in range(400)]
+  return [
+    " ".join(rng.choices(_WORDS, k=9)) + f' {rng.randrange(3000)}, "q" (x) - 5 £.'
+    for _ in range(400)
+  ]
 
 
 def test_command_makes_albert_ids_and_the_same_bytes(tmp_path: pathlib.Path, sentences: list[str]):
@@ -40,12 +45,18 @@ def test_command_makes_albert_ids_and_the_same_bytes(tmp_path: pathlib.Path, sen
     assert "training on 300 of 400 sentences, which takes about " in result.stderr
     models.append((tmp_path / f"{prefix}.model").read_bytes())
   assert models[0] == models[1]
-  assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["spm.json", "spm.model", "spm.vocab"]
+  assert sorted(path.name for path in (tmp_path / "one").iterdir()) == [
+    "spm.json",
+    "spm.model",
+    "spm.vocab",
+  ]
   tokenizer = AlbertTokenizer.from_pretrained(str(tmp_path / "one" / "spm.model"))
   first = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "(", ")", '"', "-", ".", "–", "£", "€"]
   assert tokenizer.pieces[:13] == first
   assert tokenizer.vocab_size == 120
-  assert tokenizer.decode(tokenizer.encode("Café WINTER")) == "cafe winter"  # Trained on normalised text.
+  assert (
+    tokenizer.decode(tokenizer.encode("Café WINTER")) == "cafe winter"
+  )  # Trained on normalised text.
   vocab = (tmp_path / "one" / "spm.vocab").read_text(encoding="utf-8").splitlines()
   assert [line.split("\t")[0] for line in vocab] == tokenizer.pieces
 
@@ -114,7 +125,9 @@ def test_a_broken_file_is_told_before_training(
   assert "training on" not in capfd.readouterr().err
 
 
-def test_one_process_at_a_time_makes_a_prefix(tmp_path: pathlib.Path, sentences: list[str], monkeypatch):
+def test_one_process_at_a_time_makes_a_prefix(
+  tmp_path: pathlib.Path, sentences: list[str], monkeypatch
+):
   (tmp_path / "in").mkdir()
   (tmp_path / "in" / "a.txt").write_text("\n".join(sentences), encoding="utf-8")
   train, refusals = vocabulary.train, []
@@ -129,7 +142,12 @@ def test_one_process_at_a_time_makes_a_prefix(tmp_path: pathlib.Path, sentences:
   monkeypatch.setattr(vocabulary, "train", train_while_another_starts)
   _make(tmp_path)
   assert len(refusals) == 1
-  assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "spm.json", "spm.model", "spm.vocab"]
+  assert sorted(path.name for path in tmp_path.iterdir()) == [
+    "in",
+    "spm.json",
+    "spm.model",
+    "spm.vocab",
+  ]
 
 
 def test_numbers_have_upper_bounds():

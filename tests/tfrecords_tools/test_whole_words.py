@@ -33,11 +33,15 @@ def _write(directory: pathlib.Path, language: str) -> str:
   """30 documents of 8 sentences."""
   rows = sentences(language, 240)
   path = directory / "text.txt"
-  path.write_text("\n\n".join("\n".join(rows[i : i + 8]) for i in range(0, 240, 8)), encoding="utf-8")
+  path.write_text(
+    "\n\n".join("\n".join(rows[i : i + 8]) for i in range(0, 240, 8)), encoding="utf-8"
+  )
   return str(path)
 
 
-def _make(directory: pathlib.Path, tokenizer: AlbertTokenizer, language: str, rule: str) -> Manifest:
+def _make(
+  directory: pathlib.Path, tokenizer: AlbertTokenizer, language: str, rule: str
+) -> Manifest:
   settings = dataclasses.replace(_CHOICES, whole_word=rule)
   return make([_write(directory, language)], directory / "records", tokenizer, settings=settings)
 
@@ -49,11 +53,15 @@ def _views(directory: pathlib.Path, manifest: Manifest):
 
 def _torn_words(views, tokenizer: AlbertTokenizer) -> int:
   """Words between spaces, cut at the segments' ends, of which a part is masked."""
-  marked, special = (np.array([piece.startswith(sign) for piece in tokenizer.pieces]) for sign in ("▁", "["))
+  marked, special = (
+    np.array([piece.startswith(sign) for piece in tokenizer.pieces]) for sign in ("▁", "[")
+  )
   torn = 0
   for view in views:
     is_special = special[view.restored]
-    word = np.cumsum(marked[view.restored] | is_special | np.concatenate([[False], is_special[:-1]]))
+    word = np.cumsum(
+      marked[view.restored] | is_special | np.concatenate([[False], is_special[:-1]])
+    )
     masked = np.zeros(len(view.ids), bool)
     masked[view.positions] = True
     torn += len(set(word[masked]) & set(word[~masked]))
@@ -80,9 +88,13 @@ def test_chinese_is_masked_by_pieces(tmp_path: pathlib.Path, tokenizer: AlbertTo
   """A whole sentence is between two spaces; as one word it would not fit the budget, or use all of it."""
   manifest = _make(tmp_path, tokenizer, "Chinese", "sentencepiece")
   views = list(_views(tmp_path, manifest))
-  assert np.mean([len(view.positions) for view in views]) > 0.12 * np.mean([len(view.ids) for view in views])
+  assert np.mean([len(view.positions) for view in views]) > 0.12 * np.mean(
+    [len(view.ids) for view in views]
+  )
   runs = [
-    len(run) for v in views for run in np.split(v.positions, np.flatnonzero(np.diff(v.positions) > 1) + 1)
+    len(run)
+    for v in views
+    for run in np.split(v.positions, np.flatnonzero(np.diff(v.positions) > 1) + 1)
   ]
   assert np.mean(np.array(runs) <= 4) > 0.8
   (tmp_path / "other").mkdir()

@@ -35,19 +35,27 @@ def vocab_file(tmp_path_factory: pytest.TempPathFactory) -> str:
   parts = [*_SYLLABLES, *string.ascii_letters, *string.digits, "é", "ü", "Ü"]
   pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *".,'()", "中", "文"]
   path = tmp_path_factory.mktemp("vocab") / "vocab_made.txt"
-  path.write_text("\n".join([*pieces, *parts, *(f"##{part}" for part in parts)]) + "\n", encoding="utf-8")
+  path.write_text(
+    "\n".join([*pieces, *parts, *(f"##{part}" for part in parts)]) + "\n", encoding="utf-8"
+  )
   return str(path)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+  deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
   sentences=st.lists(
-    st.text("ka toÜüe\u0301中文、.'\t\n\v\f\x1c\x85\u2028\u200b\xad\u00a0\u3000\ufffd\x00", max_size=25),
+    st.text(
+      "ka toÜüe\u0301中文、.'\t\n\v\f\x1c\x85\u2028\u200b\xad\u00a0\u3000\ufffd\x00", max_size=25
+    ),
     max_size=8,
   ),
   lower=st.booleans(),
 )
-def test_word_by_word_gives_the_ids_of_whole_sentences(vocab_file: str, sentences: list[str], lower: bool):
+def test_word_by_word_gives_the_ids_of_whole_sentences(
+  vocab_file: str, sentences: list[str], lower: bool
+):
   tokenizer = WordPieceTokenizer.from_pretrained(vocab_file, do_lower_case=lower)
   (document,) = BlockTokenizer(tokenizer)([sentences])
   rows = [tokenizer.encode(sentence) for sentence in sentences]
@@ -58,16 +66,25 @@ def test_word_by_word_gives_the_ids_of_whole_sentences(vocab_file: str, sentence
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory, vocab_file: str) -> tuple[pathlib.Path, Manifest]:
+def records(
+  tmp_path_factory: pytest.TempPathFactory, vocab_file: str
+) -> tuple[pathlib.Path, Manifest]:
   """Of cased text with accents, which is not what the vocabulary's folder would say."""
   directory = tmp_path_factory.mktemp("records")
   text = directory / "text.txt"
-  text.write_text(tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 60)), encoding="utf-8")
+  text.write_text(
+    tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 60)), encoding="utf-8"
+  )
   command = [
     *(sys.executable, "-m", "tfrecords_tools.create_pretraining_data"),
     *(f"--input={text}", "--input_format=lines", f"--output_dir={directory}/out"),
     *(f"--vocab_file={vocab_file}", "--nodo_lower_case"),
-    *("--max_seq_length=16", "--max_predictions_per_seq=3", "--dupe_factor=2", "--eval_fraction=0.1"),
+    *(
+      "--max_seq_length=16",
+      "--max_predictions_per_seq=3",
+      "--dupe_factor=2",
+      "--eval_fraction=0.1",
+    ),
   ]
   done = subprocess.run(command, capture_output=True, text=True, check=False)
   assert done.returncode == 0, done.stderr
@@ -78,14 +95,18 @@ def _paths(records: tuple[pathlib.Path, Manifest], split: str) -> list[str]:
   return [str(records[0] / file.name) for file in records[1].files_of(split)]
 
 
-def test_records_are_valid_and_shown_as_text(records: tuple[pathlib.Path, Manifest], vocab_file: str):
+def test_records_are_valid_and_shown_as_text(
+  records: tuple[pathlib.Path, Manifest], vocab_file: str
+):
   tokenizer = load_tokenizer(str(records[0]))
   assert tokenizer.config == load_tokenizer(vocab_file, do_lower_case=False).config
   paths = [*_paths(records, "train"), *_paths(records, "eval")]
   findings = inspect_files(paths, tokenizer, validate=True)
   assert findings.problems == []
   shown = [
-    render(view, tokenizer) for path in paths for _, view in views(path, tokenizer, Findings(tokenizer))
+    render(view, tokenizer)
+    for path in paths
+    for _, view in views(path, tokenizer, Findings(tokenizer))
   ]
   assert any("Ü" in text for text in shown)  # Case and accents are there.
   assert all(text.count("[SEP]") == 2 and "##" not in text for text in shown)
@@ -96,10 +117,17 @@ def _settings(records: tuple[pathlib.Path, Manifest], folder: pathlib.Path) -> P
   """Two updates with fresh masks, as the records say."""
   train = _paths(records, "train")
   source = describe_records(
-    train, _paths(records, "eval"), spm_model_file="", max_seq_length=None, max_predictions_per_seq=None
+    train,
+    _paths(records, "eval"),
+    spm_model_file="",
+    max_seq_length=None,
+    max_predictions_per_seq=None,
   )
   # The same vocabulary, named: case and accents stay those of the records.
-  path, lengths = str(records[0] / "vocab.txt"), {"max_seq_length": None, "max_predictions_per_seq": None}
+  path, lengths = (
+    str(records[0] / "vocab.txt"),
+    {"max_seq_length": None, "max_predictions_per_seq": None},
+  )
   named = describe_records(train, [], spm_model_file=path, **lengths)
   assert named.tokenizer_path == source.tokenizer_path == str(records[0])
   return tiny_settings(
@@ -132,7 +160,11 @@ def test_pretraining_with_fresh_masks_and_what_follows(
   convert(run.output_dir, str(tmp_path / "theirs"), ConvertOptions(output_format="huggingface"))
   theirs = json.loads((tmp_path / "theirs" / "tokenizer_config.json").read_text())
   assert theirs.pop("model_max_length") == run.model.max_position_embeddings
-  assert theirs == {"tokenizer_class": "BertTokenizer", "do_lower_case": False, "strip_accents": None}
+  assert theirs == {
+    "tokenizer_class": "BertTokenizer",
+    "do_lower_case": False,
+    "strip_accents": None,
+  }
   assert load_tokenizer(str(tmp_path / "theirs")).config == tokenizer.config
   served = export_saved_model(
     model="fill_mask", init_checkpoint=run.output_dir, output_dir=str(tmp_path / "served")

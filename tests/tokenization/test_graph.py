@@ -45,7 +45,12 @@ def test_golden_rows(lower: bool, rule: str):
 
 
 def test_every_character(tokenizer: AlbertTokenizer, module: GraphTokenizer):
-  assigned = (*range(0x32000), *range(0xE0000, 0xE0200), 0xF0000, sys.maxunicode - 2)  # And what is between.
+  assigned = (
+    *range(0x32000),
+    *range(0xE0000, 0xE0200),
+    0xF0000,
+    sys.maxunicode - 2,
+  )  # And what is between.
   texts = [f"A{char}b" for char in filter(is_character, map(chr, assigned))]
   normalized = module.normalize(tf.constant(texts)).numpy()
   assert [text.decode() for text in normalized] == [tokenizer.normalize(text) for text in texts]
@@ -76,5 +81,9 @@ def test_empty_batch(tokenizer: AlbertTokenizer, module: GraphTokenizer):
   nothing = tf.constant([], tf.string)
   for pairs, pad in ((None, False), (nothing, True)):
     got = module(nothing, pairs, max_length=16, pad_to_max_length=pad, allow_mask=True)
-    expected = batch(tokenizer, [], None if pairs is None else [], max_length=16, pad_to_max_length=pad)
-    assert {key: value.shape for key, value in got.items()} == {key: expected[key].shape for key in _KEYS}
+    expected = batch(
+      tokenizer, [], None if pairs is None else [], max_length=16, pad_to_max_length=pad
+    )
+    assert {key: value.shape for key, value in got.items()} == {
+      key: expected[key].shape for key in _KEYS
+    }

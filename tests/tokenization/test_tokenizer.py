@@ -35,7 +35,9 @@ def rows() -> list[dict]:
 
 def test_golden_rows_of_the_original(rows: list[dict]):
   for lower in (True, False):
-    tokenizer = AlbertTokenizer.from_pretrained(SPM_MODEL, do_lower_case=lower, digit_comma="nostrip")
+    tokenizer = AlbertTokenizer.from_pretrained(
+      SPM_MODEL, do_lower_case=lower, digit_comma="nostrip"
+    )
     chosen = [row for row in rows if row["lower"] == lower]
     assert len(chosen) == 25
     for row in chosen:
@@ -44,7 +46,9 @@ def test_golden_rows_of_the_original(rows: list[dict]):
       assert encode_with_offsets(tokenizer, row["text"])[0] == row["ids_nostrip"]
 
 
-def test_golden_rows_with_the_intended_digit_comma_rule(tokenizer: AlbertTokenizer, rows: list[dict]):
+def test_golden_rows_with_the_intended_digit_comma_rule(
+  tokenizer: AlbertTokenizer, rows: list[dict]
+):
   """Each raw piece "…9," becomes its number without a new "▁", and a comma."""
   expected = {"1⁄2,": ["▁1", "<unk>", "2", ","], "x2,y": ["▁x", "2", ",", "y"]}
   seen = set()
@@ -86,7 +90,14 @@ def test_released_vocabulary(shared_dir: pathlib.Path):
   assert (tokenizer.vocab_size, tokenizer.pad_id, tokenizer.unk_id) == (30000, 0, 1)
   assert (tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id) == (2, 3, 4)
   assert tokenizer.pieces[5:13] == ["(", ")", '"', "-", ".", "–", "£", "€"]
-  assert tokenizer.encode_pieces("In 1990, it WORKED.") == ["▁in", "▁1990", ",", "▁it", "▁worked", "."]
+  assert tokenizer.encode_pieces("In 1990, it WORKED.") == [
+    "▁in",
+    "▁1990",
+    ",",
+    "▁it",
+    "▁worked",
+    ".",
+  ]
 
 
 def test_save_load_and_pickle_keep_everything(tmp_path: pathlib.Path):
@@ -105,8 +116,12 @@ def test_save_load_and_pickle_keep_everything(tmp_path: pathlib.Path):
 
 def test_hugging_face_directory_has_their_quote_rule(tmp_path: pathlib.Path):
   shutil.copy(SPM_MODEL, tmp_path / "spiece.model")
-  (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false, "model_max_length": 512}')
-  (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model": {}}')  # Theirs, of another format.
+  (tmp_path / "tokenizer_config.json").write_text(
+    '{"do_lower_case": false, "model_max_length": 512}'
+  )
+  (tmp_path / "tokenizer.json").write_text(
+    '{"version": "1.0", "model": {}}'
+  )  # Theirs, of another format.
   tokenizer = AlbertTokenizer.from_pretrained(str(tmp_path))
   assert tokenizer.config == config.TokenizerConfig(do_lower_case=False, normalize_quotes=True)
   assert tokenizer.encode("say ``no''") == tokenizer.encode('say "no"')
@@ -122,10 +137,16 @@ def test_hugging_face_directory_has_their_quote_rule(tmp_path: pathlib.Path):
     ("spm.model", b"<pad>\t0\n", "another file or damaged"),
     ("spm.model", b"", "0 bytes"),
     ("vocab.txt", b"[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\n", "Use load_tokenizer"),
-    ("tokenizer.json", b'{"format": "albert_tf", "do_lower": true}', "do_lower that it does not know"),
+    (
+      "tokenizer.json",
+      b'{"format": "albert_tf", "do_lower": true}',
+      "do_lower that it does not know",
+    ),
   ],
 )
-def test_a_folder_that_cannot_be_read(tmp_path: pathlib.Path, name: str, content: bytes | None, message: str):
+def test_a_folder_that_cannot_be_read(
+  tmp_path: pathlib.Path, name: str, content: bytes | None, message: str
+):
   if name == "tokenizer.json":
     shutil.copy(SPM_MODEL, tmp_path / "spm.model")
   if content is not None:
@@ -143,16 +164,28 @@ def test_a_folder_that_cannot_be_read(tmp_path: pathlib.Path, name: str, content
     (lambda proto: setattr(proto.pieces[500], "piece", "a" * 100_000), "1 to 100,000 characters"),
     (lambda proto: setattr(proto.pieces[500], "piece", "\u2581\u2581here"), "not UTF-8"),
     (lambda proto: setattr(proto.pieces[500], "piece", "\0"), "NUL"),
-    (lambda proto: setattr(proto.normalizer_spec, "precompiled_charsmap", _bent(proto, 2**30)), "table"),
-    (lambda proto: setattr(proto.normalizer_spec, "precompiled_charsmap", _bent(proto, 2**31)), "table"),
+    (
+      lambda proto: setattr(proto.normalizer_spec, "precompiled_charsmap", _bent(proto, 2**30)),
+      "table",
+    ),
+    (
+      lambda proto: setattr(proto.normalizer_spec, "precompiled_charsmap", _bent(proto, 2**31)),
+      "table",
+    ),
   ],
 )
-def test_a_model_that_would_crash_the_library_is_refused(damage: Callable[[Any], None], message: str):
+def test_a_model_that_would_crash_the_library_is_refused(
+  damage: Callable[[Any], None], message: str
+):
   """Each is valid protobuf: SentencePiece loads it, and most end the process at the first call."""
   proto = model_proto.ModelProto.FromString(pathlib.Path(SPM_MODEL).read_bytes())
   damage(proto)
-  model = proto.SerializeToString().replace("\u2581\u2581here".encode(), b"\xe2\x96\x06\xd9\x81\xffhere")
-  with pytest.raises(UserError, match=rf"Received: bytes, which is another file or damaged .*{message}"):
+  model = proto.SerializeToString().replace(
+    "\u2581\u2581here".encode(), b"\xe2\x96\x06\xd9\x81\xffhere"
+  )
+  with pytest.raises(
+    UserError, match=rf"Received: bytes, which is another file or damaged .*{message}"
+  ):
     AlbertTokenizer(model, config.TokenizerConfig())
 
 
@@ -200,7 +233,9 @@ def test_equals_the_definition_and_the_aligned_form(text: str, lower: bool, quot
   expected = " ".join(text.strip().split())
   if quotes:
     expected = expected.replace("``", '"').replace("''", '"')
-  expected = "".join(c for c in unicodedata.normalize("NFKD", expected) if not unicodedata.combining(c))
+  expected = "".join(
+    c for c in unicodedata.normalize("NFKD", expected) if not unicodedata.combining(c)
+  )
   expected = expected.lower() if lower else expected
   settings = {"do_lower_case": lower, "normalize_quotes": quotes}
   assert normalize_text(text, **settings) == expected
@@ -209,7 +244,9 @@ def test_equals_the_definition_and_the_aligned_form(text: str, lower: bool, quot
 
 @pytest.fixture(scope="module")
 def cased(tmp_path_factory: pytest.TempPathFactory) -> AlbertTokenizer:
-  path = train_model(tmp_path_factory.mktemp("vocab") / "cased.model", do_lower_case=False, keep_accents=True)
+  path = train_model(
+    tmp_path_factory.mktemp("vocab") / "cased.model", do_lower_case=False, keep_accents=True
+  )
   return AlbertTokenizer.from_pretrained(path)
 
 

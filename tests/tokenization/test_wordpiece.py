@@ -47,7 +47,11 @@ def test_rules_by_example(tmp_path: pathlib.Path):
   assert "".join(map(tokenizer.piece_text, ["un", "##aff", "cafe"])) == " unaff cafe"
   for rule in ("original", "sentencepiece"):
     assert tokenizer.word_starts(rule).tolist() == [True] * 6 + [False] * 2 + [True] * 5
-  assert (tokenizer.vocab_size, tokenizer.pieces[10], tokenizer.ids.get("none", tokenizer.unk_id)) == (
+  assert (
+    tokenizer.vocab_size,
+    tokenizer.pieces[10],
+    tokenizer.ids.get("none", tokenizer.unk_id),
+  ) == (
     13,
     " ",
     1,
@@ -71,9 +75,13 @@ _ODD = (
 
 @functools.cache
 def _both(vocab_file: str, lower: bool, accents: bool):
-  tokenizer = WordPieceTokenizer.from_pretrained(vocab_file, do_lower_case=lower, keep_accents=accents)
+  tokenizer = WordPieceTokenizer.from_pretrained(
+    vocab_file, do_lower_case=lower, keep_accents=accents
+  )
   module = graph_tokenizer(tokenizer)
-  function = tf.function(module.tokenize, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+  function = tf.function(
+    module.tokenize, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+  )
   return tokenizer, module, function
 
 
@@ -92,16 +100,28 @@ def _is_in_order(char: str) -> bool:
 def test_golden_rows_in_the_graph(vocab_file: str, lower: bool):
   rows = [row for row in golden_rows("tokenization")["wordpiece"] if row["lower"] == lower]
   *_, function = _both(vocab_file, lower, not lower)
-  assert function(tf.constant([row["text"] for row in rows])).to_list() == [row["ids"] for row in rows]
+  assert function(tf.constant([row["text"] for row in rows])).to_list() == [
+    row["ids"] for row in rows
+  ]
 
 
 @pytest.fixture(scope="module")
 def few_pieces(tmp_path_factory: pytest.TempPathFactory) -> str:
   """All of `_ODD` are pieces, so that what becomes of them is seen; some are part of longer ones."""
-  parts = ["a", "aσ", "aς", "9", *(char for char in _ODD if char.isprintable() and not char.isspace())]
-  inner = [f"##{part}" for part in (*parts, "σa", "ς", "i", "\u1100", "\u1161", "\u11a8", "b", "\u0307")]
+  parts = [
+    "a",
+    "aσ",
+    "aς",
+    "9",
+    *(char for char in _ODD if char.isprintable() and not char.isspace()),
+  ]
+  inner = [
+    f"##{part}" for part in (*parts, "σa", "ς", "i", "\u1100", "\u1161", "\u11a8", "b", "\u0307")
+  ]
   path = tmp_path_factory.mktemp("few") / "vocab.txt"
-  path.write_text("\n".join([*SPECIAL, "a", *parts, "i", "\u1100", *inner, "##a"]) + "\n", encoding="utf-8")
+  path.write_text(
+    "\n".join([*SPECIAL, "a", *parts, "i", "\u1100", *inner, "##a"]) + "\n", encoding="utf-8"
+  )
   return str(path)
 
 
@@ -109,7 +129,10 @@ def few_pieces(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_every_character(few_pieces: str, lower: bool, accents: bool, step: int):
   characters = (*range(0x32000), *range(0xE0000, 0xE0200), 0xF0000, 0x10FFFD)
   _assert_equal(
-    few_pieces, lower, accents, [f"A{char}9" for char in filter(is_character, map(chr, characters[::step]))]
+    few_pieces,
+    lower,
+    accents,
+    [f"A{char}9" for char in filter(is_character, map(chr, characters[::step]))],
   )
 
 

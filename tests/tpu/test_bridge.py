@@ -18,7 +18,11 @@ def test_the_bridge_makes_one_program_of_each_function():
   assert found["step"] == {**whole, "writes": 1, "variables": step + weights * (1 + moments)}
   assert found["evaluation"] == {**whole, "writes": 0, "variables": weights}
   weights, mean_loss = found["weights"], 2
-  assert found["fit"] == {**whole, "writes": 1, "variables": step + mean_loss + weights * (1 + moments)}
+  assert found["fit"] == {
+    **whole,
+    "writes": 1,
+    "variables": step + mean_loss + weights * (1 + moments),
+  }
   assert found["predict"] == found["predictor"] == {**whole, "writes": 0, "variables": weights}
   assert not found["jit_compile"]
 

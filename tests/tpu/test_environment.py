@@ -47,9 +47,18 @@ _COMMANDS = {
     "--output_dir=x",
     "--do_eval",
   ],
-  "export": ["tpu_scripts/export_saved_model.py", "--model=encoder", "--init_checkpoint=x", "--output_dir=x"],
+  "export": [
+    "tpu_scripts/export_saved_model.py",
+    "--model=encoder",
+    "--init_checkpoint=x",
+    "--output_dir=x",
+  ],
   "conversion": ["tpu_scripts/convert_checkpoint.py", "--input=x", "--output=x"],
-  "data in a bucket": ["tfrecords_tools/train_vocab.py", "--input=gs://b/*.txt", "--model_prefix=x"],
+  "data in a bucket": [
+    "tfrecords_tools/train_vocab.py",
+    "--input=gs://b/*.txt",
+    "--model_prefix=x",
+  ],
   "tests": ["-c", "import sys; sys.path.insert(0, 'tests'); import conftest, tensorflow"],
 }
 
@@ -81,8 +90,12 @@ def start(tmp_path, monkeypatch):
   ("chips", "variables"), [(False, _EXPORTED), (True, _EXPORTED | _HIDDEN), (True, {})]
 )
 def test_libtpu_is_loaded_for_this_machines_chips_alone(start, chips, variables):
-  processes = {kind: start(words, chips=chips, variables=variables) for kind, words in _COMMANDS.items()}
-  lines = {kind: process.communicate()[0].strip().splitlines()[-1] for kind, process in processes.items()}
+  processes = {
+    kind: start(words, chips=chips, variables=variables) for kind, words in _COMMANDS.items()
+  }
+  lines = {
+    kind: process.communicate()[0].strip().splitlines()[-1] for kind, process in processes.items()
+  }
   assert lines == {kind: f"loads libtpu: {chips and kind == _ON_CHIPS}" for kind in _COMMANDS}
 
 
@@ -99,7 +112,9 @@ def test_one_module_decides():
   """Another that sets one of the variables would contradict it."""
   product = [*_ROOT.glob("*/*.py"), *_ROOT.glob("albert_tf/*/**/*.py"), _ROOT / "Makefile"]
   name = re.compile("TPU_LOAD_LIBRARY|TF_PLUGGABLE_DEVICE_LIBRARY_PATH")
-  naming = [path.relative_to(_ROOT) for path in product if name.search(path.read_text(encoding="utf-8"))]
+  naming = [
+    path.relative_to(_ROOT) for path in product if name.search(path.read_text(encoding="utf-8"))
+  ]
   # The compiler's worker drops one: jax needs libtpu, on a machine without a TPU too.
   assert set(map(str, naming)) == {"albert_tf/tpu_host.py", "albert_tf/planning/tpu_compiler.py"}
 
@@ -107,7 +122,12 @@ def test_one_module_decides():
 @pytest.mark.skipif(not compat.TPU_KERNELS, reason="of a TensorFlow with kernels for TPUs")
 @pytest.mark.skipif(bool(tpu_host.chips()), reason="this machine has chips")
 def test_without_chips_the_real_tensorflow_ends_with_one_sentence(tmp_path):
-  flags = {**write_inputs(tmp_path), "tpu": "local", "output_dir": tmp_path / "run", "train_batch_size": 8}
+  flags = {
+    **write_inputs(tmp_path),
+    "tpu": "local",
+    "output_dir": tmp_path / "run",
+    "train_batch_size": 8,
+  }
   done = run_command("tpu_scripts/run_pretrain.py", *words(flags), **_EXPORTED)
   assert done.returncode == EXIT_USER_ERROR, done.stderr
   assert done.stderr.startswith("error: No TPU could be reached at --tpu=local"), done.stderr

@@ -48,7 +48,9 @@ def families(tmp_path_factory):
   (data / "ner").mkdir()
   for split, count in (("train", 20), ("dev", 6), ("test", 3)):
     write_columns(data / f"ner/{split}.txt", count)
-  tagged = {f"{split}_file": data / f"ner/{name}.txt" for split, name in zip(SPLITS, FILES, strict=True)}
+  tagged = {
+    f"{split}_file": data / f"ner/{name}.txt" for split, name in zip(SPLITS, FILES, strict=True)
+  }
   squad = {
     f"squad{version}": {
       **SQUAD,
@@ -69,7 +71,9 @@ def families(tmp_path_factory):
 
 def same_runs(one, other):
   """Weights and metrics to 1e-5; the chosen answers are the same."""
-  first, second = (read_bundle(latest_bundle(str(each / "checkpoints/best"))) for each in (one, other))
+  first, second = (
+    read_bundle(latest_bundle(str(each / "checkpoints/best"))) for each in (one, other)
+  )
   assert first.keys() == second.keys()
   for name, value in first.items():
     np.testing.assert_allclose(value, second[name], atol=1e-5, err_msg=name)
@@ -106,7 +110,9 @@ def check_reductions(run, name, directory):
   """Each gradient is summed over the replicas once; other sums are only those of `fit`'s metrics."""
   best = read_bundle(latest_bundle(str(directory / "checkpoints/best")))
   reads_pooler = name in ("mrpc", "race")
-  gradients = sum("pooler" not in variable or reads_pooler for variable in best if variable != "global_step")
+  gradients = sum(
+    "pooler" not in variable or reads_pooler for variable in best if variable != "global_step"
+  )
   sums = max(sum(program["collectives"].values()) for program in run.programs)
   assert gradients < sums < 1.5 * gradients
 

@@ -21,14 +21,19 @@ _NOTHING = {
   "preempted": False,
   "refusals": 0,
 }
-_CODE = re.compile(r"^```bash\n(.*?)^```$|(?<!`)`(gcloud [^`\n]*\$[^`\n]*)`", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(
+  r"^```bash\n(.*?)^```$|(?<!`)`(gcloud [^`\n]*\$[^`\n]*)`", re.DOTALL | re.MULTILINE
+)
 _SSH = "gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE"
 
 
 def _script(page, *, queued):
   """Yields the page's commands: of the two ways to a machine one; blocks for another shell run in a subshell."""
   for block, sentence in _CODE.findall(page):
-    if "for attempt" not in block and ("tpu-vm create" if queued else "queued-resources create") in block:
+    if (
+      "for attempt" not in block
+      and ("tpu-vm create" if queued else "queued-resources create") in block
+    ):
       continue
     alone = block.startswith("# In another shell")
     yield "(" if alone else ""
@@ -56,7 +61,10 @@ def _follow(page, directory, *, queued=False, refusals=0):
     (programs / name).write_text(f"#!/bin/sh\n{line}\n")
     (programs / name).chmod(0o755)
   state.write_text(json.dumps(_NOTHING | {"refusals": refusals}))
-  environment = {"PATH": f"{programs}{os.pathsep}/usr/bin{os.pathsep}/bin", "GCLOUD_STATE": str(state)}
+  environment = {
+    "PATH": f"{programs}{os.pathsep}/usr/bin{os.pathsep}/bin",
+    "GCLOUD_STATE": str(state),
+  }
   done = subprocess.run(
     ["bash", "-euo", "pipefail", "-c", "\n".join(_script(page, queued=queued))],
     cwd=directory,
@@ -88,7 +96,11 @@ def test_the_loop_for_spot_machines_waits_for_capacity_and_ends_loudly(tmp_path,
 @pytest.mark.parametrize(
   ("command", "instead", "problem"),
   [
-    ("tpu-vm create $TPU --zone=$ZONE", "tpu-vm create $TPU --zone=us-west4-b", "not found in us-west4-a"),
+    (
+      "tpu-vm create $TPU --zone=$ZONE",
+      "tpu-vm create $TPU --zone=us-west4-b",
+      "not found in us-west4-a",
+    ),
     ("--location=${ZONE%-*}", "--location=us-central1", "the bucket is in another region"),
     ("gcloud compute tpus tpu-vm scp tpu.env", "true", "is not set on the VM"),
     ("gcloud compute tpus tpu-vm delete $TPU --zone=$ZONE\n", "", "machines"),

@@ -14,7 +14,9 @@ from albert_tf.cli import doctor
 from albert_tf.runs import distribution
 from albert_tf.runs.settings import DistributionConfig
 
-oauth2 = pytest.importorskip("oauth2client.client", reason="Google's client, of the stacks tpu and addons")
+oauth2 = pytest.importorskip(
+  "oauth2client.client", reason="Google's client, of the stacks tpu and addons"
+)
 
 _NODES = {
   "preempted": Answer(200, {"state": "PREEMPTED"}),

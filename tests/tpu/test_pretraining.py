@@ -14,7 +14,10 @@ EQUAL = (2e-6, 2e-5)  # In metrics, and in weights and moments: sums are made in
 SETTINGS = {
   # Cores, and what is special. The reference computes as many micro-batches one after the other.
   "lamb": (2, {"gradient_accumulation_steps": 2, "remat": True}),
-  "adamw": (8, {"optimizer": "adamw", "layer_loop": "while", "train_depths": "1,2", "learning_rate": 0.001}),
+  "adamw": (
+    8,
+    {"optimizer": "adamw", "layer_loop": "while", "train_depths": "1,2", "learning_rate": 0.001},
+  ),
   "bfloat16": (2, {"mixed_precision": "bfloat16", "bias_correction": True}),
   "one_core": (1, {"gradient_accumulation_steps": 2}),
   "addons": (2, {"optimizer": "tfa_lamb"}),
@@ -46,9 +49,15 @@ def both_ways(flags, *names):
     parts = cores * options.get("gradient_accumulation_steps", 1)
     # In 16 bits a TPU has its own formulation: there one core is compared with many.
     device = {"tpu": "local"} if "mixed_precision" in options else {"distribution": "one_device"}
-    one = {**device, "output_dir": flags["output_dir"] / f"{name}_one", "gradient_accumulation_steps": parts}
+    one = {
+      **device,
+      "output_dir": flags["output_dir"] / f"{name}_one",
+      "gradient_accumulation_steps": parts,
+    }
     listed.append((1, {**flags, **options, **one}))
-    listed.append((cores, {**flags, **options, "tpu": "local", "output_dir": flags["output_dir"] / name}))
+    listed.append(
+      (cores, {**flags, **options, "tpu": "local", "output_dir": flags["output_dir"] / name})
+    )
   return runs.succeeded(runs.start("run_pretrain", *listed))[1::2]
 
 
@@ -94,7 +103,10 @@ def test_other_settings_train_as_on_one_device(flags):
 def test_killed_and_started_again_it_ends_as_never_killed(flags, lamb):
   cores, options = SETTINGS["lamb"]
   run = flags["output_dir"] / "killed"
-  command = (cores, {**flags, **options, "tpu": "local", "output_dir": run, "save_checkpoints_steps": 2})
+  command = (
+    cores,
+    {**flags, **options, "tpu": "local", "output_dir": run, "save_checkpoints_steps": 2},
+  )
   process = runs.start("run_pretrain", command)
   while not (run / "checkpoints/model.ckpt-2.index").exists():
     assert process.poll() is None, process.communicate()[1][-2000:]

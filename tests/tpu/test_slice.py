@@ -44,7 +44,9 @@ def hosts(flags):
 @pytest.fixture(scope="module")
 def one_device(flags):
   folder, common = flags
-  status, stderr = end(start({**common, "distribution": "one_device", "output_dir": folder / "one"}))
+  status, stderr = end(
+    start({**common, "distribution": "one_device", "output_dir": folder / "one"})
+  )
   assert status == 0, stderr[-2000:]
   return folder / "one"
 

@@ -29,7 +29,12 @@ def test_from_text_to_words(tmp_path: pathlib.Path) -> None:
   assert done.returncode == 0, done.stdout + done.stderr
   titles = ["Text", "Vocabulary", "TFRecords", "Pretraining", "SavedModel", "Fill-mask"]
   assert re.findall(r"^\[\d/6\] ([\w-]+)", done.stdout, re.MULTILINE) == titles
-  rows = ("masked-LM accuracy", "always the most frequent token", "sentence-order accuracy", "time in all")
+  rows = (
+    "masked-LM accuracy",
+    "always the most frequent token",
+    "sentence-order accuracy",
+    "time in all",
+  )
   for row in rows:
     assert f"\n{row} " in done.stdout
   assert done.stdout.count("  [MASK] 1: ") == 3
@@ -50,7 +55,10 @@ def test_what_ends_it(tmp_path: pathlib.Path) -> None:
   done = run_command("tpu_scripts/demo.py", f"--output_dir={tmp_path}")
   assert (done.returncode, "The output must not exist yet" in done.stderr) == (2, True)
   done = run_command(
-    "tpu_scripts/demo.py", f"--output_dir={tmp_path}/demo", "--max_megabytes=0.01", "--vocab_size=100000"
+    "tpu_scripts/demo.py",
+    f"--output_dir={tmp_path}/demo",
+    "--max_megabytes=0.01",
+    "--vocab_size=100000",
   )
   assert done.returncode == 2
   assert "from [2/6] Vocabulary" in done.stderr

@@ -34,7 +34,10 @@ def test_export_then_fill_mask(run_dir: pathlib.Path, tmp_path: pathlib.Path) ->
   assert answered.returncode == 0, answered.stderr
   depths = [
     run_command(
-      "tpu_scripts/fill_mask.py", f"--saved_model={versions}", f"--text={text}", f"--num_hidden_layers={n}"
+      "tpu_scripts/fill_mask.py",
+      f"--saved_model={versions}",
+      f"--text={text}",
+      f"--num_hidden_layers={n}",
     )
     for n in (3, 4)
   ]
@@ -80,6 +83,8 @@ def test_a_vocabulary_elsewhere_is_named(run_dir: pathlib.Path, tmp_path: pathli
   done = run_command("tpu_scripts/export_saved_model.py", *arguments)
   assert done.returncode == 2
   assert "--spm_model_file" in done.stderr
-  done = run_command("tpu_scripts/export_saved_model.py", *arguments, f"--spm_model_file={elsewhere}")
+  done = run_command(
+    "tpu_scripts/export_saved_model.py", *arguments, f"--spm_model_file={elsewhere}"
+  )
   assert done.returncode == 0, done.stderr
   assert (tmp_path / "e/1/assets/spm.model").read_bytes() == elsewhere.read_bytes()

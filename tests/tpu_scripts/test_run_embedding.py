@@ -44,7 +44,12 @@ def test_scores_then_triples_then_scores_again(tmp_path):
     "--num_train_epochs=2", "--learning_rate=0.003", "--noprogress",
     "--num_virtual_devices=2",
   ]  # fmt: skip
-  triples = [*train, f"--train_file={tmp_path}/triples.jsonl", "--text_columns=q,a", "--negative_column=not"]
+  triples = [
+    *train,
+    f"--train_file={tmp_path}/triples.jsonl",
+    "--text_columns=q,a",
+    "--negative_column=not",
+  ]
   commands = [
     [*stsb, *train, f"--output_dir={tmp_path}/scores", "--do_predict"],
     # A last batch that is not full.
@@ -69,10 +74,14 @@ def test_scores_then_triples_then_scores_again(tmp_path):
   assert json.loads((tmp_path / "out/run.json").read_text())["identity"]["temperature"] == 0.1
   assert again.status == 0, again.stderr
   assert "spearman" in json.loads((tmp_path / "again/results.json").read_text())
-  assert not json.loads((tmp_path / "again/task.json").read_text())["normalize"]  # As it was trained.
+  assert not json.loads((tmp_path / "again/task.json").read_text())[
+    "normalize"
+  ]  # As it was trained.
   assert parts.status == 2
   assert "an update is computed in one batch" in parts.stderr
-  for refused, flag in zip(unused, ("--train_file", "--temperature=0.1", "--max_score=5"), strict=True):
+  for refused, flag in zip(
+    unused, ("--train_file", "--temperature=0.1", "--max_score=5"), strict=True
+  ):
     assert (refused.status, flag in refused.stderr) == (2, True), refused
 
 
@@ -84,13 +93,16 @@ def task(*examples, **options):
 def test_evaluations():
   """Ranks of a text's positive among all positives, where equal ones count once; correlation with scores."""
   pairs, labels = [("a", "x"), ("b", "y"), ("c", "x"), ("d", "z")], ["4.5", "2.5", "4", "3"]
-  vectors = np.array([[[1, 0], [3, 0]], [[1, 1], [0, 9]], [[2, 1], [3, 0]], [[0, 1], [-1, 1]]], float)
+  vectors = np.array(
+    [[[1, 0], [3, 0]], [[1, 1], [0, 9]], [[2, 1], [3, 0]], [[0, 1], [-1, 1]]], float
+  )
   ranked = task(*(TextExample("", *pair) for pair in pairs))
   assert ranked.best_metric == "accuracy"
   # The first and third find "x"; the second has x, y and z at 45, 45 and 90 degrees; the fourth y before z.
   assert ranked.evaluate({"logits": vectors}) == {"accuracy": 0.75, "mrr": 0.875}
   scored = task(
-    *(TextExample("", *pair, label) for pair, label in zip(pairs, labels, strict=True)), max_score=5.0
+    *(TextExample("", *pair, label) for pair, label in zip(pairs, labels, strict=True)),
+    max_score=5.0,
   )
   found, cosines = scored.evaluate({"logits": vectors}), np.array([1, 0.5**0.5, 0.8**0.5, 0.5**0.5])
   assert found["loss"] == pytest.approx(np.mean((cosines - [0.9, 0.5, 0.8, 0.6]) ** 2))
@@ -103,4 +115,6 @@ def test_rows_that_cannot_be_compared():
   with pytest.raises(
     UserError, match=r"Received: 6, not from 0 to --max_score=5, in the example with the id 8"
   ):
-    task(TextExample("7", "a", "b", "2"), TextExample("8", "a", "b", "6"), max_score=5.0).gold("eval")
+    task(TextExample("7", "a", "b", "2"), TextExample("8", "a", "b", "6"), max_score=5.0).gold(
+      "eval"
+    )

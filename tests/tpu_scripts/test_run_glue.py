@@ -26,7 +26,12 @@ def pretrained(tmp_path_factory):
 @pytest.mark.slow
 def test_train_predict_export_predict_again_and_an_ensemble(tmp_path, pretrained):
   write_mrpc(tmp_path / "MRPC", 24)
-  common = {"task_name": "MRPC", "data_dir": tmp_path, "output_dir": tmp_path / "out", "max_seq_length": 32}
+  common = {
+    "task_name": "MRPC",
+    "data_dir": tmp_path,
+    "output_dir": tmp_path / "out",
+    "max_seq_length": 32,
+  }
   both = {
     "ensemble_of": f"{tmp_path}/out,{tmp_path}/again",
     "output_dir": tmp_path / "both",
@@ -57,12 +62,16 @@ def test_train_predict_export_predict_again_and_an_ensemble(tmp_path, pretrained
   assert again.status == 0, again.stderr
   second = (tmp_path / "again/predictions_test.tsv").read_text()
   one, two = (
-    np.array([line.split("\t")[3:] for line in text.splitlines()[1:]], float) for text in (first, second)
+    np.array([line.split("\t")[3:] for line in text.splitlines()[1:]], float)
+    for text in (first, second)
   )
   np.testing.assert_allclose(one, two, atol=2e-6)
   assert ensemble.status == 0, ensemble.stderr
   results = json.loads((tmp_path / "both/results.json").read_text())
-  assert {each["directory"] for each in results["candidates"]} == {f"{tmp_path}/out", f"{tmp_path}/again"}
+  assert {each["directory"] for each in results["candidates"]} == {
+    f"{tmp_path}/out",
+    f"{tmp_path}/again",
+  }
   assert results["accuracy"] == max(each["score_with_it"] for each in results["members"])
   assert f"accuracy: {results['accuracy']:.4f}" in ensemble.stdout
   assert len((tmp_path / "both/submission/MRPC.tsv").read_text().splitlines()) == 6
@@ -78,13 +87,20 @@ def test_labels_that_overlap(tmp_path, pretrained):
   rng, rows = np.random.default_rng(3), ["text,topics"]
   for _ in range(120):
     text = rng.choice(WORDS, 4, replace=False).tolist()
-    rows.append(f'{" ".join(text)},"{",".join(topic for topic, of in TOPICS.items() if of & set(text))}"')
+    rows.append(
+      f'{" ".join(text)},"{",".join(topic for topic, of in TOPICS.items() if of & set(text))}"'
+    )
   for name, part in (("train", rows), ("test", [row.partition(",")[0] for row in rows[:21]])):
     (tmp_path / f"{name}.csv").write_text("\n".join(part) + "\n")
   common = {"task_name": "custom", "output_dir": tmp_path / "out", "do_predict": True}
   common |= {"test_file": tmp_path / "test.csv", "max_seq_length": 16}
   columns = {"train_file": tmp_path / "train.csv", "label_column": "topics", "multi_label": True}
-  training = {"do_train": True, "init_checkpoint": pretrained, "train_batch_size": 16, "albert_dropout": 0}
+  training = {
+    "do_train": True,
+    "init_checkpoint": pretrained,
+    "train_batch_size": 16,
+    "albert_dropout": 0,
+  }
   training |= {"learning_rate": 0.003, "num_train_epochs": 12, "classifier_dropout": 0}
   done, again = run_script(
     "run_glue",
@@ -100,13 +116,19 @@ def test_labels_that_overlap(tmp_path, pretrained):
   task = TaskSpec.load(str(tmp_path / "out"))
   assert (task.kind, task.label_names) == ("multi_label", ("bird", "colour", "plant"))
   assert task.thresholds == tuple(results[f"threshold_{name}"] for name in task.label_names)
-  first, second = ((tmp_path / name / "predictions_test.tsv").read_text() for name in ("out", "again"))
+  first, second = (
+    (tmp_path / name / "predictions_test.tsv").read_text() for name in ("out", "again")
+  )
   rows = [line.split("\t") for line in first.splitlines()[1:]]
   assert [row[1] for row in rows] == [line.split("\t")[1] for line in second.splitlines()[1:]]
   model = LoadedModel(str(tmp_path / "out/saved_model/1"))
   texts = (tmp_path / "test.csv").read_text().splitlines()[1:]
-  served = model.run("serving_default", {"text": np.array([text.encode() for text in texts], object)})
-  np.testing.assert_allclose(served["probabilities"], np.array([row[3:] for row in rows], float), atol=2e-6)
+  served = model.run(
+    "serving_default", {"text": np.array([text.encode() for text in texts], object)}
+  )
+  np.testing.assert_allclose(
+    served["probabilities"], np.array([row[3:] for row in rows], float), atol=2e-6
+  )
   given = [list(np.array(task.label_names)[above]) for above in served["above_threshold"]]
   assert given == [json.loads(row[1]) for row in rows]
 

@@ -28,7 +28,9 @@ def folder(tmp_path_factory):
     write_columns(path / f"{split}.txt", count)
   write_lines(path / "untagged.jsonl", {"tokens": ["the", "sky"]})
   adjective = {"tokens": ["old", "trees"], "tags": ["ADJ", "NOUN"]}
-  write_lines(path / "pos.jsonl", adjective, {"tokens": ["birds", "sing"], "tags": ["NOUN", "VERB"]})
+  write_lines(
+    path / "pos.jsonl", adjective, {"tokens": ["birds", "sing"], "tags": ["NOUN", "VERB"]}
+  )
   return path
 
 
@@ -89,16 +91,23 @@ def test_squad_leaves_everything(squad, folder):
   assert tuple(results[f"test_{name}total"] for name in ("", "HasAns_", "NoAns_")) == (12, 8, 4)
   # A flag of TensorFlow's own: unknown at parsing.
   assert "random_seed" not in (folder / "two/flags.txt").read_text()
-  assert load(folder / "two/task.json")["null_score_diff_threshold"] == results["null_score_diff_threshold"]
+  assert (
+    load(folder / "two/task.json")["null_score_diff_threshold"]
+    == results["null_score_diff_threshold"]
+  )
   # Of version 1.1, without a file to predict, the questions that choose.
-  assert load(folder / "one/results.json")["total"] == len(load(folder / "one/predictions.json")) == 6
+  assert (
+    load(folder / "one/results.json")["total"] == len(load(folder / "one/predictions.json")) == 6
+  )
   assert not (folder / "one/saved_model").exists()
 
 
 def questions_of(path):
   """(id, question, context) of each."""
   paragraphs = [paragraph for article in load(path)["data"] for paragraph in article["paragraphs"]]
-  return [(each["id"], each["question"], part["context"]) for part in paragraphs for each in part["qas"]]
+  return [
+    (each["id"], each["question"], part["context"]) for part in paragraphs for each in part["qas"]
+  ]
 
 
 def test_new_questions_are_answered_by_the_run(squad, folder):
@@ -130,7 +139,12 @@ def test_squad_mistakes(squad, folder):
 
 def test_race_and_own_questions(folder):
   train = training(folder, "--max_seq_length=32", "--max_qa_length=10")
-  custom = ["--task_name=custom", "--question_column=q", "--choice_columns=options", "--label_column=right"]
+  custom = [
+    "--task_name=custom",
+    "--question_column=q",
+    "--choice_columns=options",
+    "--label_column=right",
+  ]
   custom += [f"--test_file={folder}/asked.jsonl", f"--output_dir={folder}/own", "--do_predict"]
   commands_of_race = [*train, f"--data_dir={folder}", f"--output_dir={folder}/x"]
   commands = {
@@ -153,7 +167,10 @@ def test_race_and_own_questions(folder):
   assert len(lines) == 1 + 2 * 2 * 2
   assert lines[1].startswith("middle0.txt:0\t")
   results = load(folder / "own/results.json")
-  assert (results["task"], results["train_examples"]) == ("custom", 18)  # Two of twenty are held out.
+  assert (results["task"], results["train_examples"]) == (
+    "custom",
+    18,
+  )  # Two of twenty are held out.
   assert len((folder / "own/predictions_test.tsv").read_text().splitlines()) == 2
   assert not (folder / "own/saved_model").exists()
 

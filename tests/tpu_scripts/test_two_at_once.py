@@ -13,7 +13,11 @@ from support.made_records import contents
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(3000)]
 ROUNDS = int(os.environ.get("ROUNDS", "2"))
-REFUSALS = ("One process at a time writes", "The output must not exist yet", "A directory is written once")
+REFUSALS = (
+  "One process at a time writes",
+  "The output must not exist yet",
+  "A directory is written once",
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +37,8 @@ def story(commands, tmp_path_factory):
     done = commands.run(step.script, **step.flags)
     assert done.status == 0, done.stderr
   return {
-    name: (step, comparable(contents(folder / step.flags["output_dir"]))) for name, step in found.items()
+    name: (step, comparable(contents(folder / step.flags["output_dir"])))
+    for name, step in found.items()
   }
 
 
@@ -49,7 +54,10 @@ def test_one_of_two_is_refused(commands, story, tmp_path, name):
     loser, winner = sorted(map(commands.wait, pair), key=lambda command: -command.status)
     ends[loser.status, winner.status] += 1
     said = loser.stderr + winner.stderr
-    assert (loser.status, winner.status) == (2, 0) or f"nothing to do: {place} is finished" in said, said
+    assert (loser.status, winner.status) == (
+      2,
+      0,
+    ) or f"nothing to do: {place} is finished" in said, said
     refusals = [line for line in said.splitlines() if line.startswith("error: ")]
     assert len(refusals) == (loser.status == 2)
     assert all(any(words in line for words in REFUSALS) for line in refusals), refusals

@@ -73,7 +73,9 @@ class FlatFeatures:
     moved = tf.nest.map_structure(tf.identity, self.columns, expand_composites=True)
     return dataclasses.replace(self, columns=moved)
 
-  def gather(self, rows: tf.Tensor, length: tf.Tensor | int) -> tuple[dict[str, tf.Tensor], Any, tf.Tensor]:
+  def gather(
+    self, rows: tf.Tensor, length: tf.Tensor | int
+  ) -> tuple[dict[str, tf.Tensor], Any, tf.Tensor]:
     """`(x, y, weights)` of chosen rows `[b]`, int32 and float32, padded to `length`; y is None without labels."""
 
     def take(column: Any, fill: int) -> tf.Tensor:
@@ -143,7 +145,9 @@ class Batching:
     return min(-(-longest // self.bucket_multiple) * self.bucket_multiple, self.max_length)
 
 
-def epoch_plan(lengths: np.ndarray, batching: Batching, *, seed: int, epoch: int) -> list[np.ndarray]:
+def epoch_plan(
+  lengths: np.ndarray, batching: Batching, *, seed: int, epoch: int
+) -> list[np.ndarray]:
   """The row numbers of each batch of an epoch, by seed and epoch; every row is in exactly one batch."""
   rng = np.random.default_rng([seed, epoch])
   order = rng.permutation(len(lengths))
@@ -154,7 +158,9 @@ def epoch_plan(lengths: np.ndarray, batching: Batching, *, seed: int, epoch: int
     buckets = -(-lengths // batching.bucket_multiple)  # Rows of one bucket stay in random order.
     order = np.concatenate([part[np.argsort(buckets[part], kind="stable")] for part in parts])
   batches = [order[i : i + size] for i in range(0, len(order), size)]
-  return [batches[i] for i in rng.permutation(len(batches))] if batching.bucket_multiple else batches
+  return (
+    [batches[i] for i in rng.permutation(len(batches))] if batching.bucket_multiple else batches
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,9 +184,13 @@ class Plan:
   def of(cls, batches: Sequence[np.ndarray], flat: FlatFeatures, batching: Batching) -> "Plan":
     """Makes the plan from batches of at most B row numbers."""
     size = batching.batch_size
-    rows = np.stack([np.concatenate([each, np.repeat(each[:1], size - len(each))]) for each in batches])
+    rows = np.stack(
+      [np.concatenate([each, np.repeat(each[:1], size - len(each))]) for each in batches]
+    )
     real = np.arange(size) < np.array([[len(each)] for each in batches])
-    lengths = np.array([batching.length(int(longest)) for longest in flat.lengths[rows].max(axis=1)])
+    lengths = np.array(
+      [batching.length(int(longest)) for longest in flat.lengths[rows].max(axis=1)]
+    )
     totals = (flat.row_weights[rows] * real).sum(axis=1)
     counts = size * (lengths if flat.weights_by_piece else np.ones_like(lengths))
     factors = np.divide(counts, totals, out=np.ones(len(rows)), where=totals > 0)
@@ -219,7 +229,9 @@ def training_plan(
     batches += epoch_plan(flat.lengths, batching, seed=seed, epoch=epoch)[done:]
     epoch, done = epoch + 1, 0
   plan = Plan.of(batches[: num_steps - first_step], flat, batching)
-  streams = (np.random.default_rng([_DROPOUT_STREAM, seed, step]) for step in range(first_step, num_steps))
+  streams = (
+    np.random.default_rng([_DROPOUT_STREAM, seed, step]) for step in range(first_step, num_steps)
+  )
   shape = (batching.batch_size, 2)
   seeds = [stream.integers(0, np.iinfo(np.int32).max, shape, np.int32) for stream in streams]
   return dataclasses.replace(plan, dropout_seeds=np.stack(seeds))

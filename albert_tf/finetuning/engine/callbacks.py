@@ -69,7 +69,12 @@ class TrainingProgress(keras.callbacks.Callback):
     stop: threading.Event,
   ):
     super().__init__()
-    self._evaluate, self._metric, self._num_steps, self._interval = evaluate, metric, num_steps, interval
+    self._evaluate, self._metric, self._num_steps, self._interval = (
+      evaluate,
+      metric,
+      num_steps,
+      interval,
+    )
     self._batch_size, self._schedule, self._stop = batch_size, schedule, stop
     self._writes = writes
     self._log_path = os.path.join(directory, METRICS_FILE)
@@ -162,7 +167,9 @@ class TrainingProgress(keras.callbacks.Callback):
     speed = (self.step - first) * self._batch_size / max(time.monotonic() - began, 1e-9)
     rate = float(self._schedule(self.step - 1))
     if self._writes:
-      self._log.append(self.step, "train", {**means, "learning_rate": rate, "examples_per_second": speed})
+      self._log.append(
+        self.step, "train", {**means, "learning_rate": rate, "examples_per_second": speed}
+      )
       self._log.flush()
 
   def _score(self) -> dict[str, float]:
@@ -173,7 +180,9 @@ class TrainingProgress(keras.callbacks.Callback):
     self.seconds = time.monotonic() - self._began
     is_best = self.best_step == self.step
     scores = ", ".join(f"{name} {shown(name, score)}" for name, score in metrics.items())
-    logging.info("update %d of %d: %s%s", self.step, self._num_steps, scores, ", the best" * is_best)
+    logging.info(
+      "update %d of %d: %s%s", self.step, self._num_steps, scores, ", the best" * is_best
+    )
     if self._writes:
       self._log.append(self.step, "eval", metrics)
       self._log.flush()

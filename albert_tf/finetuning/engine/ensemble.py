@@ -48,7 +48,9 @@ def greedy(
   alone: list[float] = []
   while len(chosen) < len(candidates):
     left = [number for number in range(len(candidates)) if number not in chosen]
-    found = {number: score([candidates[each] for each in sorted([*chosen, number])]) for number in left}
+    found = {
+      number: score([candidates[each] for each in sorted([*chosen, number])]) for number in left
+    }
     alone = alone or list(found.values())
     best = max(left, key=found.__getitem__)
     if chosen and not found[best] > max(chosen.values()):
@@ -114,7 +116,9 @@ def combine(
     **metrics,
     "chosen_on": "the evaluation data" if evaluates else "nothing: all runs",
     "members": [{"directory": directories[n], "score_with_it": each} for n, each in chosen.items()],
-    "candidates": [{"directory": name, "score": each} for name, each in zip(directories, alone, strict=True)],
+    "candidates": [
+      {"directory": name, "score": each} for name, each in zip(directories, alone, strict=True)
+    ],
   }
 
   files.makedirs(output_dir)

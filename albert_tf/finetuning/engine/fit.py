@@ -79,7 +79,9 @@ def fine_tune(
     if workers.is_chief:
       run_directory.check(output_dir, task, settings, start, output_dir=output_dir)
   start.config.check_length(task.spec.max_seq_length, "the task")
-  names = answered_splits(task, evaluates=settings.do_train or settings.do_eval, predicts=settings.do_predict)
+  names = answered_splits(
+    task, evaluates=settings.do_train or settings.do_eval, predicts=settings.do_predict
+  )
   splits = {name: task.features(name) for name in [*["train"] * settings.do_train, *names]}
   identity = {}
   with workers.all_fail_together():
@@ -101,7 +103,9 @@ def fine_tune(
 
   # 2. Each seed has a run of its own.
   lock = DirectoryLock(output_dir)
-  job = _FineTuning(task, settings, start, splits, identity, flags_text, callbacks, strategy, lock.check)
+  job = _FineTuning(
+    task, settings, start, splits, identity, flags_text, callbacks, strategy, lock.check
+  )
   with contextlib.ExitStack() as stack:
     stack.callback(lock.release)
     with workers.all_fail_together():
@@ -148,7 +152,10 @@ class _FineTuning:
     model.train_depths, model.depth_seed = self.settings.train_depths, seed
     batching = make_batching(task, self.settings, self.settings.eval_batch_size, self.strategy)
     predict = Predictor(
-      model, strategy=self.strategy, batching=batching, verbose=self.settings.verbose and workers.is_chief
+      model,
+      strategy=self.strategy,
+      batching=batching,
+      verbose=self.settings.verbose and workers.is_chief,
     )
     trained = run_directory.best_weights(directory)
     path = os.path.join(directory, RESULTS_FILE)
@@ -262,12 +269,18 @@ class _FineTuning:
 
   def _batches(self, seed: int, num_steps: int, first_step: int) -> Any:
     """The input of `model.fit`: each input host's rows of every batch."""
-    batching = make_batching(self.task, self.settings, self.settings.train_batch_size, self.strategy)
+    batching = make_batching(
+      self.task, self.settings, self.settings.train_batch_size, self.strategy
+    )
     flat = batches.FlatFeatures.of(self.splits["train"])
-    plan = batches.training_plan(flat, batching, seed=seed, num_steps=num_steps, first_step=first_step)
+    plan = batches.training_plan(
+      flat, batching, seed=seed, num_steps=num_steps, first_step=first_step
+    )
 
     def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
-      dataset = batches.planned_dataset(flat, plan, batching, shard=host_shard(self.strategy, context))
+      dataset = batches.planned_dataset(
+        flat, plan, batching, shard=host_shard(self.strategy, context)
+      )
       return dataset.repeat()  # Keras asks for whole epochs, and is stopped in the last.
 
     return self.strategy.distribute_datasets_from_function(of_host)
@@ -280,7 +293,9 @@ def metrics_of(
   metrics: dict[str, float] = {}
   for name in scored:
     prefix = "" if name == "eval" else f"{name.removeprefix('eval_')}_"
-    metrics |= {f"{prefix}{key}": float(value) for key, value in task.evaluate(outputs[name], name).items()}
+    metrics |= {
+      f"{prefix}{key}": float(value) for key, value in task.evaluate(outputs[name], name).items()
+    }
   return metrics
 
 
@@ -288,7 +303,11 @@ def metrics_of(
 
 
 def build_model(
-  task: FineTuningTask, settings: FineTuneSettings, *, start: Start, strategy: tf.distribute.Strategy
+  task: FineTuningTask,
+  settings: FineTuneSettings,
+  *,
+  start: Start,
+  strategy: tf.distribute.Strategy,
 ) -> Any:
   """Makes the task's model under the strategy, with random weights by `keras.utils.set_random_seed`."""
   config = start.config
@@ -341,7 +360,10 @@ def make_schedule(settings: FineTuneSettings, *, num_steps: int) -> WarmupPolyno
 
 
 def make_batching(
-  task: FineTuningTask, settings: FineTuneSettings, batch_size: int, strategy: tf.distribute.Strategy
+  task: FineTuningTask,
+  settings: FineTuneSettings,
+  batch_size: int,
+  strategy: tf.distribute.Strategy,
 ) -> batches.Batching:
   """Batches by `settings.bucket_multiple`; by default one static length on a TPU."""
   multiple = settings.bucket_multiple

@@ -31,7 +31,9 @@ class Predictor:
     # The default strategy cannot name its one device.
     devices = 1 if strategy.num_replicas_in_sync == 1 else len(strategy.extended.worker_devices)
     self._worker = HostShard(num_replicas=devices)
-    self._batching = dataclasses.replace(batching, batch_size=-(-batching.batch_size // devices) * devices)
+    self._batching = dataclasses.replace(
+      batching, batch_size=-(-batching.batch_size // devices) * devices
+    )
     # A split is evaluated many times: its batches, by its `id`, with the split, so that the `id` stays its own.
     self._splits: dict[int, tuple[FeatureSet, list[np.ndarray], Any]] = {}
 
@@ -50,7 +52,9 @@ class Predictor:
     # To the end of the batches: TensorFlow 2.21 crashes where a distributed iterator is dropped that still reads ahead.
     with iterators_without_autotune():
       paired = zip(parts, batches, strict=True)
-    for indices, (x, _, _) in track(paired, len(parts), desc=name, unit="batches", shown=self._verbose):
+    for indices, (x, _, _) in track(
+      paired, len(parts), desc=name, unit="batches", shown=self._verbose
+    ):
       for key, array in self._run(x).items():
         num_wrong += int(np.count_nonzero(~np.isfinite(array)))
         rows.setdefault(key, []).extend(array[: len(indices)])
@@ -66,7 +70,9 @@ class Predictor:
   def _batches(self, features: FeatureSet) -> tuple[list[np.ndarray], Any]:
     """The row numbers `[at most B]` of each batch, and the batches `(x, y, weights)`."""
     batching, lengths = self._batching, features.lengths
-    order = np.argsort(lengths, kind="stable") if batching.bucket_multiple else np.arange(len(lengths))
+    order = (
+      np.argsort(lengths, kind="stable") if batching.bucket_multiple else np.arange(len(lengths))
+    )
     parts = np.split(order, range(batching.batch_size, len(order), batching.batch_size))
     flat = FlatFeatures.of(FeatureSet(features.rows, pad_values=features.pad_values))
     plan = Plan.of(parts, flat, batching)
@@ -83,7 +89,9 @@ class Predictor:
     named = outputs if isinstance(outputs, dict) else {UNNAMED_OUTPUT: outputs}
     local = self._strategy.experimental_local_results
     return {
-      key: np.concatenate([tf.cast(p, tf.float32) if p.dtype == tf.bfloat16 else p for p in local(value)])
+      key: np.concatenate(
+        [tf.cast(p, tf.float32) if p.dtype == tf.bfloat16 else p for p in local(value)]
+      )
       for key, value in named.items()
       if value is not None
     }

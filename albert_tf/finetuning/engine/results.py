@@ -20,7 +20,9 @@ def summarize(runs: Mapping[int, Mapping[str, Any]], *, best_metric: str) -> dic
   best = runs[best_seed]
   of_all = [scores(of_seed) for of_seed in runs.values()]
   found = {
-    name: [each[name] for each in of_all] for name in of_all[0] if all(name in each for each in of_all)
+    name: [each[name] for each in of_all]
+    for name in of_all[0]
+    if all(name in each for each in of_all)
   }
   return {
     **{key: value for key, value in best.items() if isinstance(value, str)},
@@ -54,7 +56,9 @@ def lines(results: Mapping[str, Any]) -> Iterator[str]:
   """Yields the lines that a command prints: the metrics, with median and spread where there are several seeds."""
   for name, value in scores(results.get("median", results)).items():
     spread = results["spread"][name] if "spread" in results else None
-    between = f"  (median; {shown(name, spread['min'])} to {shown(name, spread['max'])})" if spread else ""
+    between = (
+      f"  (median; {shown(name, spread['min'])} to {shown(name, spread['max'])})" if spread else ""
+    )
     yield f"{name}: {shown(name, value)}{between}"
   if "best_seed" in results:
     yield f"best seed: {results['best_seed']}, in {results['best_run']}/"

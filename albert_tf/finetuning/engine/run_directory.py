@@ -44,7 +44,9 @@ def identity(
     "eval examples": splits["eval"].fingerprint(),
   }
   named = {f"content of {name}": value for name, value in content.items()}
-  return json.loads(json.dumps({**spec, **settings.training_values(), **task.training_options, **named}))
+  return json.loads(
+    json.dumps({**spec, **settings.training_values(), **task.training_options, **named})
+  )
 
 
 def check(

@@ -91,7 +91,9 @@ class ServingModule(tf.Module):
     self._parts = parts  # A dataclass is not tracked, so neither is the Keras model in it.
     self.model_variables = list(named_variables(parts.model).values())
     self.tokenizer = graph_tokenizer(parts.tokenizer)
-    self._shared = types.SimpleNamespace(functions={})  # A namespace is not tracked, so not saved twice.
+    self._shared = types.SimpleNamespace(
+      functions={}
+    )  # A namespace is not tracked, so not saved twice.
     self.assets = [tf.saved_model.Asset(path) for path in parts.asset_files]
 
   def at_depth(self, depth: int) -> "ServingModule":
@@ -127,7 +129,9 @@ class ServingModule(tf.Module):
   def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
     return ids(*TOKEN_KEYS)
 
-  def pack(self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, allow_mask: bool = False) -> Tensors:
+  def pack(
+    self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, allow_mask: bool = False
+  ) -> Tensors:
     """Tokenizes strings into a batch; see `text_batch`."""
     pair = None if text_pair is None else limit_characters(text_pair)
     return text_batch(

@@ -33,7 +33,11 @@ class ClassifierModule(ServingModule):
     named = {"label_names": tf.tile(names[tf.newaxis], [tf.shape(logits)[0], 1])}
     if self.task.kind == "multi_label":
       each = tf.sigmoid(logits)
-      return {"probabilities": each, **named, "above_threshold": each >= (self.task.thresholds or 0.5)}
+      return {
+        "probabilities": each,
+        **named,
+        "above_threshold": each >= (self.task.thresholds or 0.5),
+      }
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
     return {
       "probabilities": tf.nn.softmax(logits),

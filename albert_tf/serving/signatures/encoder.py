@@ -32,6 +32,8 @@ class EncoderModule(ServingModule):
     sequence = tf.cast(outputs["sequence_output"], tf.float32)
     special = (input_ids == self.tokenizer.cls_id) | (input_ids == self.tokenizer.sep_id)
     weights = tf.cast((input_mask != 0) & ~special, tf.float32)[:, :, tf.newaxis]  # [B, S, 1]
-    mean = tf.math.divide_no_nan(tf.reduce_sum(sequence * weights, axis=1), tf.reduce_sum(weights, axis=1))
+    mean = tf.math.divide_no_nan(
+      tf.reduce_sum(sequence * weights, axis=1), tf.reduce_sum(weights, axis=1)
+    )
     pooled = tf.cast(outputs["pooled_output"], tf.float32)
     return {"pooled_output": pooled, "sequence_output": sequence, "mean_output": mean}

@@ -5,7 +5,14 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import TOKEN_KEYS, Parts, ServingModule, Signatures, Tensors, ids
+from albert_tf.serving.signatures.base import (
+  TOKEN_KEYS,
+  Parts,
+  ServingModule,
+  Signatures,
+  Tensors,
+  ids,
+)
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE as SPACE_MARK
 from albert_tf.windows.text_windows import in_chunks
 
@@ -32,7 +39,13 @@ class FillMaskModule(ServingModule):
     super().__init__(parts)
     tokenizer, self._top_k = parts.tokenizer, parts.settings.top_k
     self._ordinary = np.ones(tokenizer.vocab_size, bool)
-    special = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]
+    special = [
+      tokenizer.pad_id,
+      tokenizer.unk_id,
+      tokenizer.cls_id,
+      tokenizer.sep_id,
+      tokenizer.mask_id,
+    ]
     self._ordinary[special] = False
     self._words = [piece.removeprefix(SPACE_MARK) or SPACE_MARK for piece in tokenizer.pieces]
 
@@ -46,7 +59,9 @@ class FillMaskModule(ServingModule):
     batch = self.pack(text, allow_mask=True)
     positions = batch.pop("masked_lm_positions")
     top = self.shared(self.tokens, self.token_inputs())(**batch, positions=positions)
-    num_masks = tf.reduce_sum(tf.cast(batch["input_ids"] == self.tokenizer.mask_id, tf.int32), axis=1)
+    num_masks = tf.reduce_sum(
+      tf.cast(batch["input_ids"] == self.tokenizer.mask_id, tf.int32), axis=1
+    )
     real = tf.sequence_mask(num_masks, tf.shape(top["top_ids"])[1])[:, :, tf.newaxis]  # [B, M, 1]
     return {
       "words": tf.where(real, tf.gather(tf.constant(self._words), top["top_ids"]), ""),
@@ -57,7 +72,11 @@ class FillMaskModule(ServingModule):
   def mlm(
     self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
   ) -> Tensors:
-    return {"mlm_logits": self.run_model(input_ids, input_mask, segment_ids, masked_lm_positions=positions)}
+    return {
+      "mlm_logits": self.run_model(
+        input_ids, input_mask, segment_ids, masked_lm_positions=positions
+      )
+    }
 
   def tokens(
     self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
@@ -70,7 +89,9 @@ class FillMaskModule(ServingModule):
       "top_ids": tf.TensorSpec([None, self._top_k], tf.int32),
       "top_probabilities": tf.TensorSpec([None, self._top_k], tf.float32),
     }
-    best = in_chunks(self._best, rows, outputs, size=_CHUNK)  # A request may have half a million positions.
+    best = in_chunks(
+      self._best, rows, outputs, size=_CHUNK
+    )  # A request may have half a million positions.
     shape = tf.concat([tf.shape(positions), [self._top_k]], axis=0)
     return {name: tf.reshape(tensor, shape) for name, tensor in best.items()}
 

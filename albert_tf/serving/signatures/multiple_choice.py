@@ -39,7 +39,9 @@ class MultipleChoiceModule(ServingModule):
 
   def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
     message = "A question must have at least one choice."
-    with tf.control_dependencies([tf.debugging.assert_positive(tf.shape(input_ids)[1], message=message)]):
+    with tf.control_dependencies(
+      [tf.debugging.assert_positive(tf.shape(input_ids)[1], message=message)]
+    ):
       input_ids = tf.identity(input_ids)
     scores = self.run_model(input_ids, input_mask, segment_ids)  # [B, C]
     return {

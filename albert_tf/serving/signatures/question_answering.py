@@ -3,7 +3,14 @@
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.serving.signatures.base import TOKEN_KEYS, Parts, ServingModule, Tensors, ids, strings
+from albert_tf.serving.signatures.base import (
+  TOKEN_KEYS,
+  Parts,
+  ServingModule,
+  Tensors,
+  ids,
+  strings,
+)
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer, head
 from albert_tf.tokenization.graph_inputs import LONGEST_TEXT, limit_characters
@@ -77,7 +84,9 @@ class QuestionAnsweringModule(ServingModule):
     best |= {"scores": scores, "probabilities": chances}
     best |= {"answer": best["answers"][:, 0], "truncated": is_cut | has_more}
     if self._has_null:  # The least unanswerable window counts.
-      nulls = tf.math.unsorted_segment_min(outputs["cls_logits"], windows.row, tf.shape(question)[0])
+      nulls = tf.math.unsorted_segment_min(
+        outputs["cls_logits"], windows.row, tf.shape(question)[0]
+      )
       is_null = nulls >= self.task.null_score_diff_threshold
       best |= {"answer": tf.where(is_null, "", best["answer"]), "null_scores": nulls}
     return best

@@ -64,8 +64,12 @@ class TokenClassificationModule(ServingModule):
     )
     tokens = self.shared(self.tokens, self.token_inputs())
     outputs = {"tag_probabilities": tf.TensorSpec([None, None, len(names)], tf.float32)}
-    probabilities = in_chunks(lambda chunk: tokens(**chunk), windows.batch, outputs)["tag_probabilities"]
-    at = tf.gather_nd(probabilities, tf.stack([windows.window, windows.position], axis=-1))  # [B, N, C]
+    probabilities = in_chunks(lambda chunk: tokens(**chunk), windows.batch, outputs)[
+      "tag_probabilities"
+    ]
+    at = tf.gather_nd(
+      probabilities, tf.stack([windows.window, windows.position], axis=-1)
+    )  # [B, N, C]
     without = names.index(OUTSIDE) if OUTSIDE in names else 0
     tag = tf.where(windows.has_token, tf.argmax(at, axis=-1, output_type=tf.int32), without)
     certain = tf.where(windows.is_read & windows.has_token, tf.reduce_max(at, axis=-1), 0.0)
@@ -100,7 +104,9 @@ def iobes(tag: str) -> str:
   return _BILOU.get(tag[0], tag[0]) + tag[1:] if tag[1:2] == "-" else tag
 
 
-def group_entities(names: Sequence[str], tag: tf.Tensor, is_read: tf.Tensor, certain: tf.Tensor) -> Tensors:
+def group_entities(
+  names: Sequence[str], tag: tf.Tensor, is_read: tf.Tensor, certain: tf.Tensor
+) -> Tensors:
   """Groups tagged words into entities, as `conlleval` and the scores of fine-tuning do.
 
   Args:
@@ -113,9 +119,15 @@ def group_entities(names: Sequence[str], tag: tf.Tensor, is_read: tf.Tensor, cer
     `entity_types`, `entity_first_words`, `entity_end_words`, `entity_probabilities` [B, E] and `num_entities` [B].
   """
   kinds = entity_kinds(names)
-  letters = [iobes(name)[0] for name in names]  # B and S always begin an entity, E and S always end one.
-  begins, ends = (tf.gather(tf.constant([each in two for each in letters]), tag) for two in ("BS", "ES"))
-  kind = tf.gather(tf.constant([-1 if name == OUTSIDE else kinds.index(name[2:]) for name in names]), tag)
+  letters = [
+    iobes(name)[0] for name in names
+  ]  # B and S always begin an entity, E and S always end one.
+  begins, ends = (
+    tf.gather(tf.constant([each in two for each in letters]), tag) for two in ("BS", "ES")
+  )
+  kind = tf.gather(
+    tf.constant([-1 if name == OUTSIDE else kinds.index(name[2:]) for name in names]), tag
+  )
   kind = tf.where(is_read, kind, -1)
   inside = kind >= 0
   before = lambda value, fill: tf.pad(value, [[0, 0], [1, 0]], constant_values=fill)[:, :-1]  # noqa: E731

@@ -47,7 +47,10 @@ def text_of(features, window, first, last):
   if max(others)[1] != -begin:
     return None
   paragraph = features.data.questions[row[window]].paragraph
-  starts, ends = features.located.starts[paragraph].numpy(), features.located.ends[paragraph].numpy()
+  starts, ends = (
+    features.located.starts[paragraph].numpy(),
+    features.located.ends[paragraph].numpy(),
+  )
   return features.data.paragraphs[paragraph].context[starts[place] : ends[begin + last]].strip()
 
 
@@ -101,7 +104,10 @@ def test_beams_of_2_0(features):
   for window in range(count):
     for column in range(k * beams):
       (start, start_score), (end, end_score) = (
-        (outputs[f"{side}_top_index"][window][place], outputs[f"{side}_top_log_probs"][window][place])
+        (
+          outputs[f"{side}_top_index"][window][place],
+          outputs[f"{side}_top_log_probs"][window][place],
+        )
         for side, place in (("start", column // beams), ("end", column))
       )
       text = text_of(features, window, int(start), int(end))

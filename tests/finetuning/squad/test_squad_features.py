@@ -36,7 +36,9 @@ def test_rows_equal_the_originals(golden):
   recorded, features = golden
   assert len(features) == len(recorded["eval"]) == len(recorded["train"])
   task = SquadTask(version="2.0", settings=GOLDEN, splits={"test": features})
-  x, _, _ = numpy_batch(task.features("test"), range(len(features)), batch_size=len(features), length=64)
+  x, _, _ = numpy_batch(
+    task.features("test"), range(len(features)), batch_size=len(features), length=64
+  )
   for name in ("input_ids", "input_mask", "segment_ids", "p_mask"):
     assert x[name].tolist() == [expected[name] for expected in recorded["train"]], name
   keys = ("start_position", "end_position", "is_impossible")
@@ -48,13 +50,18 @@ def test_alignment_and_context_equal_the_originals(golden):
   recorded, features = golden
   numbers = [n for count in np.bincount(features.windows.row) for n in range(count)]
   most_context = max_context(features.windows).numpy()
-  for index, (question, begin, length, text_begin) in enumerate(zip(*features.windows, strict=True)):
+  for index, (question, begin, length, text_begin) in enumerate(
+    zip(*features.windows, strict=True)
+  ):
     expected = recorded["eval"][index]
     assert (expected["example_index"], expected["doc_span_index"]) == (question, numbers[index])
     paragraph = features.data.questions[question].paragraph
     context = features.data.paragraphs[paragraph].context
     shown = slice(begin, begin + length)
-    starts, ends = features.located.starts[paragraph][shown], features.located.ends[paragraph][shown]
+    starts, ends = (
+      features.located.starts[paragraph][shown],
+      features.located.ends[paragraph][shown],
+    )
     ours = [context[s:e] for s, e in zip(starts.numpy(), ends.numpy(), strict=True)]
     # The original gives the zero-width space, which SentencePiece drops, to a lone "▁".
     theirs = [
@@ -83,7 +90,10 @@ def test_every_question_of_real_files_converts(shared_dir):
     assert all(starts[lacking == 0] >= features.windows.text_begin[lacking == 0])
     # Every gold answer round-trips: the span's characters, cut from the original text, contain it.
     rows = features.located.ids.row_splits.numpy()
-    begins, ends = features.located.starts.flat_values.numpy(), features.located.ends.flat_values.numpy()
+    begins, ends = (
+      features.located.starts.flat_values.numpy(),
+      features.located.ends.flat_values.numpy(),
+    )
     for question, (first, last) in zip(data.questions, features.spans, strict=True):
       if question.answers:
         answer, row = question.answers[0], rows[question.paragraph]
@@ -96,14 +106,21 @@ IMPOSSIBLE = {"id": "b", "question": "Who?", "answers": [], "is_impossible": Tru
 
 
 def write(tmp_path, *questions):
-  document = {"version": "v2.0", "data": [{"paragraphs": [{"context": "Paris is big.", "qas": questions}]}]}
-  (tmp_path / "squad.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(document).encode())  # A byte-order mark.
+  document = {
+    "version": "v2.0",
+    "data": [{"paragraphs": [{"context": "Paris is big.", "qas": questions}]}],
+  }
+  (tmp_path / "squad.json").write_bytes(
+    b"\xef\xbb\xbf" + json.dumps(document).encode()
+  )  # A byte-order mark.
   return str(tmp_path / "squad.json")
 
 
 def changed(question, **changes):
   """The question with some keys changed, or left out where they are None."""
-  return {key: value for key, value in (copy.deepcopy(question) | changes).items() if value is not None}
+  return {
+    key: value for key, value in (copy.deepcopy(question) | changes).items() if value is not None
+  }
 
 
 @pytest.mark.parametrize("impossible", [IMPOSSIBLE, changed(IMPOSSIBLE, is_impossible=None)])
@@ -119,7 +136,8 @@ def test_reads(tmp_path, impossible):
 def test_empty_answers_everywhere_are_no_answers(tmp_path, version, said):
   """A test file without answers is not scored; otherwise empty answers to all questions would be right."""
   questions = [
-    changed(each, **{"answers": [], "is_impossible": None} | said) for each in (ANSWERED, IMPOSSIBLE)
+    changed(each, **{"answers": [], "is_impossible": None} | said)
+    for each in (ANSWERED, IMPOSSIBLE)
   ]
   path = write(tmp_path, *questions)
   assert not read_squad(path, version=version).labelled

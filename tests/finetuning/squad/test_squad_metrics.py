@@ -9,7 +9,8 @@ from albert_tf.finetuning.tasks.squad.read import Answer, Paragraph, Question, S
 
 def data_of(version, *golds):
   questions = [
-    Question(str(n), "?", 0, tuple(Answer(text, 0) for text in texts)) for n, texts in enumerate(golds)
+    Question(str(n), "?", 0, tuple(Answer(text, 0) for text in texts))
+    for n, texts in enumerate(golds)
   ]
   return SquadData(version, [Paragraph("", 0)], questions, True)
 
@@ -30,7 +31,9 @@ def test_normal_form(text, normal):
 
 def test_report_1_1_by_hand():
   data = data_of("1.1", ["Denver Broncos", "the Broncos"], ["1887"], ["gold"])
-  scores = metrics.score_answers(data, {"0": "broncos", "1": "in 1887"})  # The third has no prediction.
+  scores = metrics.score_answers(
+    data, {"0": "broncos", "1": "in 1887"}
+  )  # The third has no prediction.
   assert metrics.summarize(data, scores) == pytest.approx(
     {"exact": 100 / 3, "f1": 100 * (1 + 2 / 3) / 3, "total": 3}
   )

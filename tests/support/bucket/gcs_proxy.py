@@ -194,7 +194,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return 0, 0
       upstream.send(block)
     answer = upstream.getresponse()
-    if fault in ("cut_upload", "cut_after"):  # Without a body there is nothing to cut before the answer.
+    if fault in (
+      "cut_upload",
+      "cut_after",
+    ):  # Without a body there is nothing to cut before the answer.
       answer.read()
       self._cut()
       return 0, 0

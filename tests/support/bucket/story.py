@@ -14,7 +14,9 @@ from support.task_files import write_mrpc
 from support.tiny_records import tiny_config
 
 # What differs between two runs of the same thing: clocks, paths, TensorFlow's names of functions and event files.
-_TIMED = re.compile(r"_per_second$|^init_checkpoint$|seconds|^time|goodput|share|utilization|cost|price|wait")
+_TIMED = re.compile(
+  r"_per_second$|^init_checkpoint$|seconds|^time|goodput|share|utilization|cost|price|wait"
+)
 _NOT_COMPARED = re.compile(
   r"(run\.json|lock\.json.*|flags\.txt|README\.md|saved_model\.pb|fingerprint\.pb|\.png|tfevents.*|golden.*|models\.config)$"
 )
@@ -25,7 +27,9 @@ def write_inputs(folder: pathlib.Path) -> None:
   rng = np.random.default_rng(3)
   (folder / "corpus").mkdir(parents=True)
   for number in range(2):
-    (folder / f"corpus/{number}.txt").write_text(tiny_corpus.as_text(tiny_corpus.documents(rng, 30)))
+    (folder / f"corpus/{number}.txt").write_text(
+      tiny_corpus.as_text(tiny_corpus.documents(rng, 30))
+    )
   tiny_corpus.train_model(str(folder / "spm.model"))
   config = tiny_config(vocab_size=150, max_position_embeddings=32, hidden_dropout_prob=0.1)
   (folder / "albert_config.json").write_text(config.to_json_string())
@@ -93,7 +97,11 @@ def steps(place: Callable[[str], str], work_dir: pathlib.Path) -> dict[str, Step
     "save_checkpoints_steps": 3,
   }
   export = {"model": "fill_mask", "init_checkpoint": place("run"), "output_dir": place("fill_mask")}
-  converted = {"input": place("run"), "output": place("huggingface"), "output_format": "huggingface"}
+  converted = {
+    "input": place("run"),
+    "output": place("huggingface"),
+    "output_format": "huggingface",
+  }
   return {
     "records": Step("tfrecords_tools/create_pretraining_data.py", records),
     "pretraining": pretraining(place),
@@ -101,12 +109,15 @@ def steps(place: Callable[[str], str], work_dir: pathlib.Path) -> dict[str, Step
     "fine-tuning": Step("tpu_scripts/run_glue.py", glue),
     "conversion": Step("tpu_scripts/convert_checkpoint.py", converted),
     "answers": Step(
-      "tpu_scripts/fill_mask.py", {"saved_model": place("fill_mask"), "text": "mi ren [MASK] sol ka"}
+      "tpu_scripts/fill_mask.py",
+      {"saved_model": place("fill_mask"), "text": "mi ren [MASK] sol ka"},
     ),
   }
 
 
-def run_to_its_end(commands: ForkedCommands, step: Step, *, starts: int) -> tuple[Command, list[str]]:
+def run_to_its_end(
+  commands: ForkedCommands, step: Step, *, starts: int
+) -> tuple[Command, list[str]]:
   """Gives a command again until it ends well; returns it with what the failed ones said."""
   said: list[str] = []
   while True:

@@ -59,7 +59,9 @@ def beam_services(log: pathlib.Path, *, workers: int) -> Iterator[BeamServices]:
         _wait_for(address, process)
       yield services
     finally:
-      left = [*services.workers(), job_service, pool] if pool.poll() is None else [job_service, pool]
+      left = (
+        [*services.workers(), job_service, pool] if pool.poll() is None else [job_service, pool]
+      )
       for process in left:
         process.kill()
       for process in left:

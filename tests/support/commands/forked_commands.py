@@ -53,7 +53,9 @@ class ForkedCommands:
 
   def __enter__(self) -> "ForkedCommands":
     self._folder = tempfile.TemporaryDirectory()
-    path = os.pathsep.join([str(_ROOT), str(_ROOT / "tests"), self._environment.get("PYTHONPATH", "")])
+    path = os.pathsep.join(
+      [str(_ROOT), str(_ROOT / "tests"), self._environment.get("PYTHONPATH", "")]
+    )
     self._process = subprocess.Popen(
       ending_with_this([sys.executable, __file__, self._preload]),
       env={**self._environment, "PYTHONPATH": path},

@@ -92,7 +92,9 @@ def _values(script: str, words: Sequence[str]) -> dict[str, Any]:
   flags.FLAGS([script, *expand_flag_files(words)])
   read = {name: flag.value for name, flag in ((name, flags.FLAGS[name]) for name in flags.FLAGS)}
   _forget_flags()
-  joined = ((name, ",".join(value) if isinstance(value, list) else value) for name, value in read.items())
+  joined = (
+    (name, ",".join(value) if isinstance(value, list) else value) for name, value in read.items()
+  )
   return {name: value for name, value in joined if isinstance(value, (int, float, str, type(None)))}
 
 
@@ -100,7 +102,8 @@ def _main(what: str, script: str, lists: str) -> None:
   sys.path[:0] = SCRIPT_FOLDERS
   module = importlib.import_module(script)
   answers = [
-    run_once(module, words) if what == "run" else _values(script, words) for words in json.loads(lists)
+    run_once(module, words) if what == "run" else _values(script, words)
+    for words in json.loads(lists)
   ]
   print(json.dumps(answers))
 

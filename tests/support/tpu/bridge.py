@@ -76,12 +76,16 @@ def bridged(function: Any) -> dict[str, Any]:
   traced = tf.mlir.experimental.convert_function(function, pass_pipeline="", show_debug_info=False)
   names = ["CPU:0", "TPU_SYSTEM:0", *(f"TPU:{index}" for index in range(CORES))]
   devices = ", ".join(f'"{_HOST}{name}"' for name in names)
-  traced = traced.replace("module attributes {", f"module attributes {{tf.devices = {{{devices}}}, ", 1)
+  traced = traced.replace(
+    "module attributes {", f"module attributes {{tf.devices = {{{devices}}}, ", 1
+  )
   text = tf.mlir.experimental.run_pass_pipeline(traced, _PIPELINE, False)
   programs = set(re.findall(r'"tf_device\.cluster_func".*?func = @(\w+)', text))
   functions = re.split(r"\n(?=  func\.func )", text)
   within = [
-    each for each in functions if (name := re.search(r"func\.func[^@]*@(\w+)", each)) and name[1] in programs
+    each
+    for each in functions
+    if (name := re.search(r"func\.func[^@]*@(\w+)", each)) and name[1] in programs
   ]
   hosts = [each for each in functions if each not in within]
   reads, writes = (
@@ -125,7 +129,9 @@ def traced_evaluation(strategy: tf.distribute.Strategy, records: str) -> Any:
     )
   held_out = HeldOut(build_record_index([records]), SPEC, "sentence_order", BATCH, 1)
   evaluator = Evaluator(strategy=strategy, model=model, sets={"": held_out})
-  return evaluator.run.get_concrete_function(iter(evaluator._datasets[""]), tf.constant(1), tf.zeros([6]))
+  return evaluator.run.get_concrete_function(
+    iter(evaluator._datasets[""]), tf.constant(1), tf.zeros([6])
+  )
 
 
 def built_by(make: Callable[[], None]) -> Any:
@@ -173,11 +179,20 @@ def main() -> None:
     return
   strategy = tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver("local"))
   with tempfile.TemporaryDirectory() as folder:
-    records = write_records(pathlib.Path(folder) / "records.tfrecord", random_examples(2 * BATCH, seed=1))
-    traced = {"step": traced_step(strategy, records), "evaluation": traced_evaluation(strategy, records)}
+    records = write_records(
+      pathlib.Path(folder) / "records.tfrecord", random_examples(2 * BATCH, seed=1)
+    )
+    traced = {
+      "step": traced_step(strategy, records),
+      "evaluation": traced_evaluation(strategy, records),
+    }
   model, functions = traced_fit(strategy)
   found = {name: bridged(function) for name, function in {**traced, **functions}.items()}
-  print(json.dumps({**found, "weights": len(named_variables(model)), "jit_compile": bool(model.jit_compile)}))
+  print(
+    json.dumps(
+      {**found, "weights": len(named_variables(model)), "jit_compile": bool(model.jit_compile)}
+    )
+  )
 
 
 if __name__ == "__main__":

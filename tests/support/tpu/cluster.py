@@ -77,7 +77,9 @@ class ReplicaCopies:
     for function in self._program.as_graph_def().library.function:
       hidden = {node.op for node in function.node_def} & set(_COLLECTIVES)
       if hidden:
-        raise NotImplementedError(f"{sorted(hidden)} within a loop or branch: {function.signature.name}")
+        raise NotImplementedError(
+          f"{sorted(hidden)} within a loop or branch: {function.signature.name}"
+        )
 
   def _leave_out(self, operation: tf.Operation) -> None:
     for operations in self._operations:

@@ -36,7 +36,9 @@ def run(script: str, runs: Sequence[dict[str, Any]]) -> None:
     emulator.cores = each["cores"]
     emulator.programs.clear()
     found = run_once(module, each["flags"])
-    results.append({**found._asdict(), "programs": [describe(program) for program in emulator.programs]})
+    results.append(
+      {**found._asdict(), "programs": [describe(program) for program in emulator.programs]}
+    )
   print(json.dumps(results))
 
 

@@ -42,11 +42,15 @@ class TpuEmulator:
     self.cores = cores
     self.programs: list[func_graph.FuncGraph] = []
     cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * (cores + 1))
+    tf.config.set_logical_device_configuration(
+      cpu, [tf.config.LogicalDeviceConfiguration()] * (cores + 1)
+    )
     resolver_class = tf.distribute.cluster_resolver.TPUClusterResolver
     resolver_class.get_tpu_system_metadata = lambda resolver: self._metadata(resolver)
     tf.tpu.experimental.initialize_tpu_system = lambda resolver=None: None
-    distribution.probe_tpu = lambda config: None  # It would look for a real one, in a process of its own.
+    distribution.probe_tpu = lambda config: (
+      None
+    )  # It would look for a real one, in a process of its own.
     _wrap_init(tpu_strategy.TPUStrategyV2, after=_place_on_cpus)
     if expand:
       tpu.replicate = functools.partial(self._replicate, tpu.replicate)
@@ -100,10 +104,14 @@ def _place_on_cpus(strategy: Any) -> None:
   for [core] in extended._tpu_devices:
     host, _, index = core.rpartition("/device:TPU:")
     by_host[f"{host}/device:CPU:0"].append(f"{host}/device:CPU:{int(index) + 1}")
-  extended._tpu_devices = np.array([[core] for cores in by_host.values() for core in cores], dtype=object)
+  extended._tpu_devices = np.array(
+    [[core] for cores in by_host.values() for core in cores], dtype=object
+  )
   extended._device_input_worker_devices = collections.OrderedDict(by_host)
   extended._host_input_worker_devices = collections.OrderedDict(
     (host, [host] * len(cores)) for host, cores in by_host.items()
   )
   extended._host_device = next(iter(by_host))
-  strategy._enable_packed_variable_in_eager_mode = False  # A packed variable is for the C++ to unpack.
+  strategy._enable_packed_variable_in_eager_mode = (
+    False  # A packed variable is for the C++ to unpack.
+  )

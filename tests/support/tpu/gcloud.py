@@ -51,7 +51,10 @@ def storage(state, verb, words, flags):
   if verb == "buckets":
     name = bucket_of(words[1])
     need(words[0] == "create" and name not in buckets, "the bucket exists")
-    buckets[name] = {"location": flags["location"], "kept": flags.get("soft-delete-duration", "7d") != "0"}
+    buckets[name] = {
+      "location": flags["location"],
+      "kept": flags.get("soft-delete-duration", "7d") != "0",
+    }
   elif verb == "cp":
     *sources, target = words
     for source in sources:
@@ -88,7 +91,9 @@ def tpu(state, kind, verb, words, flags):
   need("tpu.googleapis.com" in state["services"], "the API has not been enabled")
   zone = flags["zone"]
   machines, queued = state["machines"], state["queued"]
-  own = [key for key in state["machines" if kind == "tpu-vm" else "queued"] if key.startswith(f"{zone}/")]
+  own = [
+    key for key in state["machines" if kind == "tpu-vm" else "queued"] if key.startswith(f"{zone}/")
+  ]
   if verb == "list":
     print("\n".join(own))
     return None
@@ -102,7 +107,8 @@ def tpu(state, kind, verb, words, flags):
     if kind == "queued-resources":
       queued[key] = key = f"{zone}/{flags['node-id']}"
     need(
-      flags["accelerator-type"] and (flags.get("version") or flags.get("runtime-version")), "no type or image"
+      flags["accelerator-type"] and (flags.get("version") or flags.get("runtime-version")),
+      "no type or image",
     )
     regions = {bucket["location"] for bucket in state["buckets"].values()}
     need(zone.rpartition("-")[0] in regions, "the bucket is in another region")

@@ -11,7 +11,11 @@ import tensorflow as tf
 
 _KERNELS = pathlib.Path(__file__).parents[2] / "goldens/xla_tpu_jit_kernels.json"
 _CLUSTER = "_tpu_replicate"  # Attribute of the operations of a program.
-FAULTS = ("no_kernel", "bad_inputs", "must_compile")  # Of what `describe` returns: what a TPU would refuse.
+FAULTS = (
+  "no_kernel",
+  "bad_inputs",
+  "must_compile",
+)  # Of what `describe` returns: what a TPU would refuse.
 # What the bridge takes away before a program is compiled.
 _FRAME = frozenset(
   {"TPUReplicateMetadata", "TPUReplicatedInput", "TPUReplicatedOutput", "TPUCompilationResult"}
@@ -41,7 +45,8 @@ def _lacks_a_kernel(node: Any) -> bool:
   types = {name: tf.as_dtype(value.type).name for name, value in node.attr.items() if value.type}
   kernels = recorded_kernels().get(node.op, [])
   return not any(
-    all(types[name] in allowed for name, allowed in kernel.items() if name in types) for kernel in kernels
+    all(types[name] in allowed for name, allowed in kernel.items() if name in types)
+    for kernel in kernels
   )
 
 
@@ -69,7 +74,9 @@ def describe(program: Any) -> dict[str, Any]:
     "must_compile": sorted(set(_must_compile(program, nodes))),
     "operations": sorted({node.op for node in nodes}),
     "variables": len(inputs) - len(values),
-    "collectives": Counter(_signature(node) for node in nodes if node.op in ("CrossReplicaSum", "AllToAll")),
+    "collectives": Counter(
+      _signature(node) for node in nodes if node.op in ("CrossReplicaSum", "AllToAll")
+    ),
   }
 
 
@@ -80,5 +87,7 @@ def _must_compile(program: Any, nodes: list[Any]) -> Iterable[str]:
 
 
 def _signature(node: Any) -> str:
-  types = [f"{name}={tf.as_dtype(value.type).name}" for name, value in node.attr.items() if value.type]
+  types = [
+    f"{name}={tf.as_dtype(value.type).name}" for name, value in node.attr.items() if value.type
+  ]
   return " ".join([node.op, *sorted(types)])

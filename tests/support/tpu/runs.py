@@ -52,7 +52,9 @@ def _last_line(process: subprocess.Popen[str], seconds: float) -> Any:
   return json.loads(stdout.splitlines()[-1])
 
 
-def _python(module: str, *arguments: str, folder: pathlib.Path | None = None) -> subprocess.Popen[str]:
+def _python(
+  module: str, *arguments: str, folder: pathlib.Path | None = None
+) -> subprocess.Popen[str]:
   paths = [str(_TESTS.parent), str(_TESTS)]
   return subprocess.Popen(
     ending_with_this([sys.executable, "-m", f"support.tpu.{module}", *arguments]),
@@ -102,7 +104,9 @@ class Slice:
     own = self._folder / f"host_{index}"  # A relative path of the coordinator names nothing here.
     own.mkdir(exist_ok=True)
     addresses = ",".join(self.addresses)
-    self.processes[index] = _python("command", "host", addresses, str(index), str(self._cores), folder=own)
+    self.processes[index] = _python(
+      "command", "host", addresses, str(index), str(self._cores), folder=own
+    )
 
   def wait(self, index: int) -> None:
     """Returns when the host listens."""
