@@ -160,6 +160,8 @@ class Workers:
 
     def on_replica(values: tf.Tensor) -> tf.Tensor:
       context = tf.distribute.get_replica_context()
+      # An op of this replica: all_reduce asks for the device of what it sums.
+      values = tf.identity(values)
       if of_first:  # The others add zeros.
         is_first = tf.equal(context.replica_id_in_sync_group, 0)
         values = tf.where(is_first, values, tf.zeros_like(values))

@@ -103,8 +103,8 @@ def test_the_doctor_names_what_is_wrong_with_a_bucket(bucket, monkeypatch):
   ):
     bucket.faults = faults
     check = doctor.check_directory(url)
-    assert check.found.startswith(url)
-    assert found in check.found
+    assert check.result.startswith(url)
+    assert found in check.result
     assert (advice in check.advice, bool(check.advice)) == (True, bool(advice))
   assert [name for name in bucket.names() if "doctor" in name] == []
 
