@@ -101,7 +101,7 @@ def test_labels_that_overlap(tmp_path, pretrained):
     "train_batch_size": 16,
     "albert_dropout": 0,
   }
-  training |= {"learning_rate": 0.003, "num_train_epochs": 12, "classifier_dropout": 0}
+  training |= {"learning_rate": 0.003, "num_train_epochs": 20, "classifier_dropout": 0}
   done, again = run_script(
     "run_glue",
     [
