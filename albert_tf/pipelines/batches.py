@@ -40,7 +40,8 @@ class HostShard:
     return self.num_replicas // self.num_hosts
 
 
-@tf.autograph.experimental.do_not_convert  # The functions below need no AutoGraph: it takes seconds.
+# The functions within need no AutoGraph, which takes seconds.
+@tf.autograph.experimental.do_not_convert
 def training_batches(
   index: RecordIndex,
   parse: ParseFunction,
@@ -80,17 +81,17 @@ def training_batches(
   def read_window(window_index: tf.Tensor) -> Batch:
     window = order.window(window_index)
     extents = order.extents(window)
-    places = order.arrangement(window, extents)
-    places = places[tf.where(tf.equal(window_index, first_window), skipped, 0) :]
-    serialized = tf.gather(reader.read_all(extents), places)
+    sources = order.arrangement(window, extents)
+    sources = sources[tf.where(tf.equal(window_index, first_window), skipped, 0) :]
+    serialized = tf.gather(reader.read_all(extents), sources)
     if mask is None:
       return {"serialized": serialized}
     # Epoch and number of its record key the masks of an example.
     numbers = tf.ragged.range(extents.starts, extents.starts + extents.counts).flat_values
     return {
       "serialized": serialized,
-      "record": tf.gather(numbers, places),
-      "epoch": tf.fill(tf.shape(places), window.epoch),
+      "record": tf.gather(numbers, sources),
+      "epoch": tf.fill(tf.shape(sources), window.epoch),
     }
 
   def finish(examples: Batch) -> Batch:

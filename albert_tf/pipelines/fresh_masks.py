@@ -11,12 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.pipelines.batches import Batch
 from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.records import features as names
 from albert_tf.records.ngrams import KEEP_SHARE, MASK_SHARE
 from albert_tf.tokenization import Tokenizer
-
-Batch = dict[str, tf.Tensor]
 
 # Every record has independent streams of random numbers.
 _NGRAM_STREAM = 0
@@ -33,7 +32,7 @@ class Words(NamedTuple):
   """Words in the order in which they may begin an n-gram; K of them, [B, K] each.
 
   Attributes:
-    begins: position of the first token; S for a missing word.
+    begins: position of the first token.
     ends: [B, K, N] end of the n-gram of 1, 2, … N words, cut at the end of the segment.
     lengths: the n drawn for the word; 0 for a missing word.
   """
@@ -120,7 +119,6 @@ class FreshMasks:
 
     num_words = tf.minimum(masking.max_predictions_per_seq + _SPARE_WORDS, length)
     rank, begins = tf.math.top_k(tf.where(begins_word, ranks, -1), num_words)  # [B, K]
-    exists = rank >= 0
 
     # An n-gram ends where the n-th next word begins, at most where its segment ends.
     word_ends = _positions(begins_word | is_separator)
@@ -133,11 +131,7 @@ class FreshMasks:
 
     draws = tf.gather(_as_uniform(ngram_draws), begins, batch_dims=1)[..., tf.newaxis]
     lengths = 1 + tf.math.count_nonzero(draws >= self._ngram_limits, axis=-1, dtype=tf.int32)
-    return Words(
-      begins=tf.where(exists, begins, length),
-      ends=tf.minimum(ends, segment_end),
-      lengths=tf.where(exists, lengths, 0),
-    )
+    return Words(begins, tf.minimum(ends, segment_end), tf.where(rank >= 0, lengths, 0))
 
   def _replaced(
     self, ids: tf.Tensor, masked: tf.Tensor, kinds: tf.Tensor, picks: tf.Tensor
@@ -240,7 +234,7 @@ def _spend(words: Words, covered: tf.Tensor, budget: tf.Tensor) -> tuple[tf.Tens
   def take(
     covered: tf.Tensor, budget: tf.Tensor, next_word: tf.Tensor, _: tf.Tensor
   ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Takes the n-grams from `next_word` [B] up to the first that is too long for what they leave."""
+    """Takes n-grams from `next_word` [B] up to the first that is too long for what they leave."""
     ends = _shortened(words, budget)
     sizes = ends - begins
 
@@ -285,7 +279,7 @@ def _spend(words: Words, covered: tf.Tensor, budget: tf.Tensor) -> tuple[tf.Tens
 
 
 def _shortened(words: Words, budget: tf.Tensor) -> tf.Tensor:
-  """int32 [B, K]: end of each n-gram with at most `budget` [B] tokens; its begin if no word fits."""
+  """int32 [B, K]: end of each n-gram with at most `budget` [B] tokens; its begin if none fit."""
   begins = words.begins[..., tf.newaxis]
   fits = words.ends - begins <= budget[:, tf.newaxis, tf.newaxis]
   fits &= tf.range(tf.shape(words.ends)[2]) < words.lengths[..., tf.newaxis]

@@ -4,15 +4,20 @@ from albert_tf.settings import Settings, setting
 
 
 class MaskingConfig(Settings):
-  """Settings of `pipelines.fresh_masks`; all but the share come from the records."""
+  """Settings of `pipelines.fresh_masks`; all but the share come from the records.
 
-  masked_lm_prob: float = setting(
-    help="Share of the tokens to mask.", above=0.0, below=1.0, flag=""
-  )
-  max_predictions_per_seq: int = setting(
-    help="P of training: most masked tokens in a sequence.", flag=""
-  )
-  ngram_probabilities: tuple[float, ...] = setting(help="p(n) for n = 1, 2, … words.", flag="")
-  whole_word: str = setting("original", "Where a word begins, as of the records.", flag="")
-  redraw_order: bool = setting(False, "Also draw the order of the two segments again.", flag="")
-  vocab_sha256: str = setting("", "SHA-256 of the vocabulary.", flag="")
+  Attributes:
+    masked_lm_prob: share of the tokens to mask.
+    max_predictions_per_seq: P of training, the largest number of masked tokens in a sequence.
+    ngram_probabilities: p(n) for n = 1, 2, … words.
+    whole_word: where a word begins, as in the records.
+    redraw_order: also draw the order of the two segments again.
+    vocab_sha256: SHA-256 of the vocabulary.
+  """
+
+  masked_lm_prob: float = setting(above=0.0, below=1.0)
+  max_predictions_per_seq: int
+  ngram_probabilities: tuple[float, ...]
+  whole_word: str = "original"
+  redraw_order: bool = False
+  vocab_sha256: str = ""

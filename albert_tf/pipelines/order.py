@@ -104,10 +104,10 @@ class DataOrder:
     Returns:
       The index of its window, and how many of the host's examples in it are before `position`.
     """
-    epoch, place_in_epoch = divmod(position, self.num_records)
-    number, place = divmod(place_in_epoch, _WINDOW_RECORDS)
-    first_of_host = (self.host - (position - place)) % self.num_shares
-    skipped = len(range(first_of_host, place, self.num_shares))
+    epoch, offset_in_epoch = divmod(position, self.num_records)
+    number, offset = divmod(offset_in_epoch, _WINDOW_RECORDS)
+    first_of_host = (self.host - (position - offset)) % self.num_shares
+    skipped = len(range(first_of_host, offset, self.num_shares))
     return epoch * self.windows_per_epoch + number, skipped
 
   def window(self, index: tf.Tensor) -> Window:
@@ -127,7 +127,7 @@ class DataOrder:
     last_extent = tf.constant(max(full_windows - 1, 0), tf.int64)
     epoch_keys = tf.tile(self._key(_EXTENT_SALT, window.epoch)[tf.newaxis], [tf.size(strata), 1])
     extent_number = tf.raw_ops.RandomIndexShuffle(
-      index=tf.fill(tf.shape(strata), tf.minimum(window.number, last_extent)),
+      index=tf.minimum(window.number, last_extent),
       seed=tf.concat([epoch_keys, strata[:, tf.newaxis]], axis=1),
       max_index=last_extent,
       rounds=4,
@@ -158,9 +158,9 @@ class DataOrder:
     exists = tf.range(LANE_RECORDS, dtype=tf.int64) < counts[:, tf.newaxis]  # [lanes, LANE_RECORDS]
     draws = tf.where(exists, tf.map_fn(draw, lanes), 2**31)
     shuffled = tf.cast(tf.argsort(draws, stable=True), tf.int64)
-    places = shuffled + tf.cumsum(extents.counts, exclusive=True)[:, tf.newaxis]
+    sources = shuffled + tf.cumsum(extents.counts, exclusive=True)[:, tf.newaxis]
     # Row by row through the lanes.
-    return tf.boolean_mask(tf.transpose(places), tf.transpose(exists))
+    return tf.boolean_mask(tf.transpose(sources), tf.transpose(exists))
 
   def _lanes(self, window: Window, num_shares: int) -> tuple[tf.Tensor, tf.Tensor]:
     """The host's lanes in a window, in stream order, and their numbers of records.
@@ -171,10 +171,10 @@ class DataOrder:
     window_place = window.number * _WINDOW_RECORDS
     position = window.epoch * self.num_records + window_place
     size = tf.minimum(self.num_records - window_place, _WINDOW_RECORDS)
-    # Place in the window of the first example of each lane.
-    places = tf.range((self.host - position) % num_shares, LANES, num_shares)
-    counts = tf.maximum((size - places + LANES - 1) // LANES, 0)
-    return (position + places) % LANES, counts
+    # Offset in the window of the first example of each lane.
+    offsets = tf.range((self.host - position) % num_shares, LANES, num_shares)
+    counts = tf.maximum((size - offsets + LANES - 1) // LANES, 0)
+    return (position + offsets) % LANES, counts
 
   def _strata(self, window: Window) -> tf.Tensor:
     """int64 `[LANES]`: the stratum of each lane in a window, a permutation."""

@@ -17,11 +17,15 @@ class Chip(NamedTuple):
 
   name: str
   cores_per_chip: int  # Devices a chip shows to a program; each is one replica.
-  hbm_bytes: int  # Of one core, without the compiler's own reserve.
+  hbm_gib: float  # Of one core, without the compiler's own reserve.
   peak_flops: float  # bfloat16 FLOP/s of one core.
   clock_hz: float  # Turns the compiler's cycles into seconds.
   hbm_bytes_per_second: float  # Of one core.
   slices: tuple[str, ...]  # Grids that can be rented and that libtpu 0.0.51 knows.
+
+  @property
+  def hbm_bytes(self) -> int:
+    return int(self.hbm_gib * GIB)
 
 
 class Topology(NamedTuple):
@@ -44,10 +48,6 @@ class Topology(NamedTuple):
     return self.num_chips * self.chip.cores_per_chip
 
 
-def _gib(value: float) -> int:
-  return int(value * GIB)
-
-
 _FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 _CUBES = (
   "1x1x1", "2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16",
@@ -61,14 +61,14 @@ _CUBES = (
 # Clocks of v2 to v4: the same papers. The others are peak / FLOPs in a cycle: 131,072 for four
 # matrix units of 128 x 128 (v5e; v5p twice), 524,288 for v6e.
 # HBM of a chip, the same sources: 700, 900, 1,200, 819, 2,765, 1,640 GB/s.
-_V2 = Chip("v2", 2, _gib(7.48), 23e12, 700e6, 350e9, _FLAT)
-_V3 = Chip("v3", 2, _gib(15.48), 61.5e12, 940e6, 450e9, _FLAT + ("16x32", "32x32"))
+_V2 = Chip("v2", 2, 7.48, 23e12, 700e6, 350e9, _FLAT)
+_V3 = Chip("v3", 2, 15.48, 61.5e12, 940e6, 450e9, _FLAT + ("16x32", "32x32"))
 # Two cores are libtpu's default; as one "megacore" a chip is a single device with twice of all.
-_V4 = Chip("v4", 2, _gib(15.25), 137.5e12, 1050e6, 600e9, _CUBES)
-_V5E = Chip("v5e", 1, _gib(15.75), 197e12, 1500e6, 819e9, _FLAT)
+_V4 = Chip("v4", 2, 15.25, 137.5e12, 1050e6, 600e9, _CUBES)
+_V5E = Chip("v5e", 1, 15.75, 197e12, 1500e6, 819e9, _FLAT)
 # Two tensor cores that are one device.
-_V5P = Chip("v5p", 1, _gib(95.73), 459e12, 1750e6, 2765e9, _CUBES)
-_V6E = Chip("v6e", 1, _gib(31.24), 918e12, 1750e6, 1640e9, _FLAT)
+_V5P = Chip("v5p", 1, 95.73, 459e12, 1750e6, 2765e9, _CUBES)
+_V6E = Chip("v6e", 1, 31.24, 918e12, 1750e6, 1640e9, _FLAT)
 CHIPS = {chip.name: chip for chip in (_V2, _V3, _V4, _V5E, _V5P, _V6E)}
 
 

@@ -126,7 +126,7 @@ def memory(config: AlbertConfig, shape: StepShape, chip: Chip) -> int:
 
   The terms are those of the largest weight's gradient, H · F numbers a layer, in memory after the
   scores. k is a constant of the chip. Micro-batches hold gradients twice. With rematerialization a
-  layer keeps only its input, and one layer is complete in memory.
+  layer keeps only its input, one layer is complete in memory, and gradients take 10 weights.
   """
   arrays = _arrays(config, shape)
   S = shape.max_seq_length
@@ -153,8 +153,8 @@ def memory(config: AlbertConfig, shape: StepShape, chip: Chip) -> int:
     gradients += 1
 
   logits = CONSTANTS[chip.name].logits * arrays.logits
-  kept = _ITEM_BYTES[shape.mixed_precision] * (layers + logits)
-  return int(arguments + (kept + _FLOAT32 * gradients * arrays.weights))
+  activations = _ITEM_BYTES[shape.mixed_precision] * (layers + logits)
+  return int(arguments + (activations + _FLOAT32 * gradients * arrays.weights))
 
 
 def cycles(config: AlbertConfig, shape: StepShape, chip: Chip) -> float:
