@@ -117,6 +117,7 @@ class FreshMasks:
     follows = tf.pad(is_separator[:, :-1], [[0, 0], [1, 0]], constant_values=True)
     begins_word = ~is_separator & (follows | tf.gather(self._word_starts, ids))
 
+    # Words in a random order.
     num_words = tf.minimum(masking.max_predictions_per_seq + _SPARE_WORDS, length)
     rank, begins = tf.math.top_k(tf.where(begins_word, ranks, -1), num_words)  # [B, K]
 
@@ -129,6 +130,7 @@ class FreshMasks:
     segment_end = tf.searchsorted(segment_ends, begins, side="right")
     segment_end = tf.gather(segment_ends, segment_end, batch_dims=1)[..., tf.newaxis]
 
+    # How many words each n-gram has.
     draws = tf.gather(_as_uniform(ngram_draws), begins, batch_dims=1)[..., tf.newaxis]
     lengths = 1 + tf.math.count_nonzero(draws >= self._ngram_limits, axis=-1, dtype=tf.int32)
     return Words(begins, tf.minimum(ends, segment_end), tf.where(rank >= 0, lengths, 0))
@@ -234,7 +236,10 @@ def _spend(words: Words, covered: tf.Tensor, budget: tf.Tensor) -> tuple[tf.Tens
   def take(
     covered: tf.Tensor, budget: tf.Tensor, next_word: tf.Tensor, _: tf.Tensor
   ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Takes n-grams from `next_word` [B] up to the first that is too long for what they leave."""
+    """Takes n-grams from `next_word` [B] up to the first that is too long for what they leave.
+
+    Each row comes at least one word further, because `next_word` itself is shortened to the budget.
+    """
     ends = _shortened(words, budget)
     sizes = ends - begins
 
