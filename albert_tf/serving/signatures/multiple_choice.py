@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import TOKEN_KEYS, ServingModule, Tensors, cut, strings
+from albert_tf.serving.signatures.base import TOKEN_KEYS, ServingModule, Tensors, strings
 from albert_tf.tokenization.graph import GraphTokenizer
-from albert_tf.tokenization.graph_inputs import choice_batch
+from albert_tf.tokenization.graph_inputs import choice_batch, limit_characters
 
 
 class MultipleChoiceModule(ServingModule):
@@ -29,7 +29,9 @@ class MultipleChoiceModule(ServingModule):
     assert isinstance(self.tokenizer, GraphTokenizer)
     batch = choice_batch(
       self.tokenizer,
-      *map(cut, (context, question, choices)),
+      limit_characters(context),
+      limit_characters(question),
+      limit_characters(choices),
       max_length=self._parts.max_length,
       max_qa_length=self.task.max_qa_length,
       pad_to_max_length=False,
