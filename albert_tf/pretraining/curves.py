@@ -76,7 +76,9 @@ def _draw_panel(axes: Any, title: str, records: Sequence[Mapping[str, Any]]) -> 
       if not reports:
         continue
       # Evaluations are few; a single report would be no line.
-      marker = "o" if curve.split == "eval" or len(reports) == 1 else None
+      marker = None
+      if curve.split == "eval" or len(reports) == 1:
+        marker = "o"
       axes.plot(
         [report["step"] for report in reports],
         [report[key] for report in reports],

@@ -59,6 +59,7 @@ def read_held_out(
     UserError: there are no records, or a record is damaged or has another vocabulary or length.
   """
   records = build_record_index(paths)
+  # The last batch is filled up with rows of weight 0.
   num_steps = math.ceil(records.num_records / batch_size)
   if max_steps is not None:
     num_steps = min(num_steps, max_steps)
@@ -90,6 +91,7 @@ class Evaluator:
     self._model = model
     self._sets = sets
     self._with_layers = with_layers
+    # A data set can be iterated again at every evaluation, from its start.
     self._datasets = {}
     for name, held_out in sets.items():
       self._datasets[name] = strategy.distribute_datasets_from_function(
@@ -223,6 +225,7 @@ def evaluate_checkpoint(
     model = AlbertForPreTraining(
       checkpoint.config, read_positions_only=True, dtype=precision_policy(precision)
     )
+  # A masked-LM model without pooler and sentence head keeps random ones, which nothing reads.
   load_weights(model, checkpoint, allow_missing=_MAY_BE_MISSING)
   evaluator = Evaluator(
     strategy=strategy, model=model, sets=sets, with_layers=with_layers, use_xla=use_xla
@@ -251,7 +254,9 @@ def _read_set(
   manifests = list(find_manifests(paths).values())
   if manifests:
     manifest = manifests[0]  # They agree.
-    vocab_sha256 = checkpoint.load_tokenizer().model_sha256 if checkpoint.tokenizer else None
+    vocab_sha256 = None
+    if checkpoint.tokenizer is not None:
+      vocab_sha256 = checkpoint.load_tokenizer().model_sha256
     manifest.check(
       vocab_size=config.vocab_size, vocab_sha256=vocab_sha256, source=f"the set {name}"
     )

@@ -54,6 +54,7 @@ class PretrainingInput:
         shard=host_shard(self.strategy, context),
       )
 
+    # Each host reads only its rows of every batch: a slice must not read the corpus once a host.
     dataset = self.strategy.distribute_datasets_from_function(batches_of_host)
     with iterators_without_autotune():
       return iter(dataset)
@@ -69,6 +70,7 @@ class PretrainingInput:
 
   def _check_examples(self, start_position: int, num_examples: int) -> None:
     """Reads the windows of these examples; raises `UserError` with the file and number of a damaged record."""
+    # Batches come from windows of long extents; one of these extents holds the record.
     reader = ExtentReader(self.index)
     order = DataOrder(num_records=self.index.num_records, seed=self.settings.step.seed)
     first_window, _ = order.locate(start_position)

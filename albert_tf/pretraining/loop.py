@@ -69,7 +69,9 @@ class TrainingLoop:
 
   def __post_init__(self) -> None:
     self._watch = TrainingWatch(self.settings)
-    self._saved = self.store.last if self.store is not None else None
+    self._saved: str | None = None
+    if self.store is not None:
+      self._saved = self.store.last
     self._is_compiled = False
     self._is_tracing = False
     self._evaluation: Mapping[str, float] | None = None
@@ -134,7 +136,7 @@ class TrainingLoop:
       averages,
       first_step=step + 1,
       last_step=step + num_steps,
-      last_checkpoint=self.store.last if self.store is not None else None,
+      last_checkpoint=self._saved,
     )
     input_share = float(chunk.timed.input_seconds) / max(chunk.seconds, 1e-9)
     step += num_steps
@@ -158,6 +160,7 @@ class TrainingLoop:
       seconds = self.goodput.mark(category, waited=waited)
       return _Chunk(metrics, timed=metrics, num_timed=num_steps, seconds=seconds)
 
+    # Resumed runs compile too, so the first update of each process counts as compilation.
     if self._is_compiled:
       return run(num_steps, "step")
     self._is_compiled = True
@@ -211,8 +214,10 @@ class TrainingLoop:
 
   def _end(self, step: int, *, stopping: bool) -> LoopResult:
     """Waits for the last checkpoint, and says how the run went."""
+    # No update follows: a trace ends here.
     self._trace(self.settings.num_train_steps)
     self.goodput.mark("report")
+    # The checkpoint is written by a thread, which may still be at work.
     if self.store is not None:
       self.store.wait()
     self.goodput.mark("checkpoint")

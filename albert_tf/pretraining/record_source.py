@@ -92,7 +92,9 @@ class RecordsSource:
         f"Fresh masks need records that were masked by one rule. Received: {name} {received}. Use records that "
         "were masked alike, or train on the stored masks with --masking=stored."
       )
-    return different.pop() if different else default
+    if not different:
+      return default
+    return different.pop()
 
   def check_vocab_size(self, vocab_size: int) -> None:
     """Raises `UserError` for a model with another vocabulary size."""
@@ -123,16 +125,21 @@ def describe_records(
   tokenizer_path, tokenizer = _tokenizer_of(
     spm_model_file, directory or ".", is_ours=bool(manifests)
   )
-  vocab_sha256 = tokenizer.model_sha256 if tokenizer else ""
+  vocab_sha256 = ""
+  vocab_size = None
+  if tokenizer is not None:
+    vocab_sha256 = tokenizer.model_sha256
+    vocab_size = tokenizer.vocab_size
   if not manifests:  # Records of the original release.
     return RecordsSource(
-      vocab_size=tokenizer.vocab_size if tokenizer else None,
+      vocab_size=vocab_size,
       max_seq_length=max_seq_length or _MAX_SEQ_LENGTH,
       max_predictions_per_seq=max_predictions_per_seq or _MAX_PREDICTIONS_PER_SEQ,
       tokenizer_path=tokenizer_path,
       vocab_sha256=vocab_sha256,
       settings={},
     )
+  # Training and held-out records must be of one model, and no file may be both.
   _check_no_held_out(paths, manifests)
   check_agreement(manifests | find_manifests(eval_paths), MODEL_FIELDS)
   manifest = manifests[directory]
@@ -178,9 +185,11 @@ def _tokenizer_of(named: str, folder: str, *, is_ours: bool) -> tuple[str, Token
     is_there = bool(find_vocabulary(folder))
   else:
     is_there = files.exists(os.path.join(folder, "spm.model"))
-  of_records = load_tokenizer(folder) if is_there else None
+  of_records = None
+  if is_there:
+    of_records = load_tokenizer(folder)
   if not named:
-    return (folder if is_there else ""), of_records
+    return ("", None) if of_records is None else (folder, of_records)
 
   tokenizer = load_tokenizer(named)
   is_same = of_records is not None and of_records.model_sha256 == tokenizer.model_sha256

@@ -86,6 +86,7 @@ class Reporter:
       values["model_flops_utilization"] = flops_per_second / self._machine.peak_flops
     self._tensorboard.write(self._log.append(step, TRAIN, values))
 
+    # The line that a person watches.
     total = self._num_train_steps
     seconds_left = (total - step) * seconds / max(updates, 1)
     self.message(
@@ -108,7 +109,9 @@ class Reporter:
 
   def find(self, step: int, split: str) -> dict[str, Any] | None:
     """The report of a step, or None; always None on processes other than the chief."""
-    return self._log.find(step, split) if self._is_chief else None
+    if not self._is_chief:
+      return None
+    return self._log.find(step, split)
 
   def flush(self) -> None:
     """Writes all reports to the disk or bucket; call it before a checkpoint."""

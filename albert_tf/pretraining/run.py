@@ -69,7 +69,7 @@ def run_pretraining(
   if not workers.is_chief:
     inputs = checked_input(settings, strategy)
 
-  # Model, optimizer, update and evaluation.
+  # Model, optimizer, update and evaluation. Nothing is computed yet.
   program = _build(settings, strategy, inputs)
 
   # Weights come from 1. this run's last checkpoint; 2. --init_checkpoint; 3. initial values.
@@ -105,6 +105,7 @@ def run_pretraining(
           lock.acquire()
           store.tidy()
           _write_run_files(settings, inputs, flags_text)
+    # A signal from here on asks the loop to save and stop.
     stop = stack.enter_context(stop_on_signal())
     reporter = Reporter(
       settings, start_step=step, machine=machine, is_chief=workers.is_chief, may_write=lock.check
@@ -118,6 +119,7 @@ def run_pretraining(
     for warning in schedule_warnings(settings):
       reporter.message(f"warning: {warning}")
 
+    # Only the chief has a store: the other workers write nothing.
     loop = TrainingLoop(
       settings=settings,
       inputs=inputs,

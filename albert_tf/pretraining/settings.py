@@ -108,6 +108,7 @@ class PretrainingSettings(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
+    # What two groups of settings must agree on; each group has checked itself.
     self.step.check_depths(self.model)
     traced = self.profile_steps
     if traced and not (len(traced) == 2 and 1 <= traced[0] <= traced[1] <= self.num_train_steps):
@@ -132,7 +133,9 @@ class PretrainingSettings(Settings):
   @property
   def train_predictions(self) -> int:
     """P of training."""
-    return self.masking.max_predictions_per_seq if self.masking else self.max_predictions_per_seq
+    if self.masking is not None:  # Another share of masks needs another number of predictions.
+      return self.masking.max_predictions_per_seq
+    return self.max_predictions_per_seq
 
   @property
   def num_train_steps(self) -> int:
@@ -140,14 +143,16 @@ class PretrainingSettings(Settings):
 
   def identity(self, record_content: str) -> dict[str, Any]:
     """Settings that must not change when a run is continued."""
-    masking = {} if self.masking is None else {"masking": self.masking.to_dict()}
-    depths = {"train_depths": list(self.step.train_depths)} if self.step.train_depths else {}
-    return {
-      **masking,
-      **depths,
+    values: dict[str, Any] = {
       "albert_config": self.model.to_dict(),
       "optimizer": self.optimizer.name,
       "seed": self.step.seed,
       "sentence_loss": "on" if self.step.sentence_task else "off",
+      # The content and not the path: records may move between two starts.
       "record_content": record_content,
     }
+    if self.masking is not None:
+      values["masking"] = self.masking.to_dict()
+    if self.step.train_depths:
+      values["train_depths"] = list(self.step.train_depths)
+    return values

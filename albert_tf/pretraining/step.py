@@ -107,13 +107,17 @@ class TrainStep:
     config.micro_batch_size(strategy.num_replicas_in_sync)  # Raises if the batch cannot be split.
     self._strategy = strategy
     self._model = model
+    # Without a sentence loss the pooler and the sentence head must not decay either.
     self._variables = trained_variables(model, sentence_loss=bool(config.sentence_task))
     self._optimizer = optimizer
     self._config = config
     # Only `_run` needs AutoGraph; converting the model takes longer than tracing it.
     self._micro_batch_gradients = tf.function(
-      self._compute_gradients, autograph=False, jit_compile=True if use_xla else None
+      self._compute_gradients,
+      autograph=False,
+      jit_compile=use_xla or None,  # None leaves a TPU its choice; False would forbid it.
     )
+    # One function for the device, which `planning` lowers as it is.
     self.on_replica = tf.autograph.experimental.do_not_convert(
       self._replica_step
     )  # (batch) -> [11]
@@ -122,6 +126,7 @@ class TrainStep:
   def _run(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> StepMetrics:
     """Makes `num_steps` updates without returning to the host in between."""
     metrics = tf.zeros([len(_REPLICA_METRICS)])
+    # In float64: a float32 of seconds since 1970 is exact to two minutes.
     waited = tf.zeros([], tf.float64)
     step_ended = tf.timestamp()
     for _ in tf.range(num_steps):
@@ -134,6 +139,7 @@ class TrainStep:
 
       update = self._of_first_replica(self._strategy.run(self.on_replica, args=(batch,)))
       metrics = tf.where(_IS_LAST_VALUE, update, metrics + update)
+      # The device has finished when its metrics are there.
       with tf.control_dependencies([metrics]):
         step_ended = tf.timestamp()
     input_seconds = tf.cast(waited, tf.float32)
@@ -170,6 +176,7 @@ class TrainStep:
   ) -> _Gradients:
     """The gradient of this replica's part of the global loss, in micro-batches."""
     num_micro_batches = self._config.gradient_accumulation_steps
+    # The seed of an update is (seed, step): a continued run draws what the killed one would have drawn.
     run_seed = tf.constant(self._config.seed % 2**31, tf.int32)
     step_seed = tf.stack([run_seed, tf.cast(self._optimizer.step, tf.int32)])
     depth = draw_depth(self._config.train_depths, step_seed)

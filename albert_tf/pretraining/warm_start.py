@@ -44,6 +44,7 @@ def start_weights(variables: Mapping[str, tf.Variable], settings: PretrainingSet
   _check_config(checkpoint, settings)
   _check_vocabulary(checkpoint, settings)
 
+  # Parts that the checkpoint has not are drawn; all others must be there completely.
   absent_parts = []
   for part in _OPTIONAL_PARTS:
     if not any(name.startswith(part) for name in checkpoint.variables):

@@ -58,6 +58,7 @@ class CheckpointStore:
     self._keep = keep
     self._keep_every = keep_every
     self._may_write = may_write
+    # One thread: checkpoints appear in the order of their steps.
     self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
     self._pending: Future[None] | None = None
     self.last = latest_checkpoint(directory)
@@ -124,6 +125,7 @@ class CheckpointStore:
       raise UserError(
         f"{error} Remove these files to continue from the checkpoint before."
       ) from error
+    # Numbers of the host are stored beside the weights, under a prefix.
     state = {}
     variables = {}
     for name, value in tensors.items():

@@ -42,6 +42,7 @@ def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
   # First of the choices: the strategy must be made before the list of devices starts TensorFlow's runtime.
   if config.distribution == "multi_worker" or (chooses_itself and _several_workers()):
     return tf.distribute.MultiWorkerMirroredStrategy()
+  # All GPUs, or the CPU, which --num_virtual_devices may have divided.
   gpus = tf.config.list_logical_devices("GPU")
   devices = gpus or tf.config.list_logical_devices("CPU")
   if config.distribution == "mirrored" or (chooses_itself and len(devices) > 1):
@@ -130,7 +131,9 @@ def _has_bfloat16() -> bool:
 
 def precision_policy(precision: str) -> str:
   """Keras' dtype policy for matrix products in `precision`; weights, softmax, LayerNorm and losses stay float32."""
-  return "float32" if precision == "float32" else "mixed_bfloat16"
+  if precision == "float32":
+    return "float32"
+  return "mixed_bfloat16"
 
 
 def host_shard(strategy: tf.distribute.Strategy, context: tf.distribute.InputContext) -> HostShard:
@@ -180,6 +183,7 @@ class Workers:
     """Whether all processes have the same text. All processes must call it."""
     if not self._several:
       return True
+    # Replicas exchange numbers: a hash stands for the text.
     code = tf.constant(float(zlib.crc32(text.encode())), tf.float64)
     differs_from_chief = bool(self._sum(code, of_first=True) != code)
     return not self.any(differs_from_chief)

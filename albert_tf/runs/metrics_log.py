@@ -38,6 +38,7 @@ class MetricsLog:
     }
     self._records[record["step"], split] = record
     self._unwritten = True
+    # A bucket has no append: each report would upload the whole file.
     if not files.is_remote(self.path):
       self.flush()
     return record
@@ -51,7 +52,9 @@ class MetricsLog:
 
 def read_metrics(path: str) -> list[dict[str, Any]]:
   """The reports of a metrics.jsonl, oldest first."""
-  lines = files.read_bytes(path).splitlines() if files.exists(path) else []
+  if not files.exists(path):
+    return []
+  lines = files.read_bytes(path).splitlines()
   return [
     files.parse_json(line, f"line {number} of {path}", step=int, split=str)
     for number, line in enumerate(lines, 1)
@@ -63,4 +66,6 @@ def _plain(value: Any) -> Any:
   if isinstance(value, bool | str | int) or value is None:
     return value
   number = float(value)
-  return number if math.isfinite(number) else None
+  if not math.isfinite(number):  # JSON has no word for it.
+    return None
+  return number

@@ -41,6 +41,7 @@ def check(
       _check_identity(directory, recorded, identity)
     return
 
+  # Without run.json only the traces of an earlier start may be there.
   foreign_names = []
   for name in files.listdir(directory):
     is_of_a_start = is_lock(name) or files.is_unfinished(name)

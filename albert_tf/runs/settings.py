@@ -42,7 +42,9 @@ class DistributionConfig(Settings):
         "--distribution=tpu needs to know the TPU. Received: an empty --tpu. Use --tpu=local on a TPU VM."
       )
     if self.tpu and (self.distribution not in ("", "tpu") or self.use_xla):
-      other = "use_xla" if self.use_xla else f"distribution={self.distribution}"
+      other = f"distribution={self.distribution}"
+      if self.use_xla:
+        other = "use_xla"
       raise UserError(
         f"--tpu and --{other} exclude each other. Received: --tpu={self.tpu}. Drop one."
       )
@@ -50,7 +52,10 @@ class DistributionConfig(Settings):
   @property
   def precision(self) -> str:
     """Type of matrix products: "float32" or "bfloat16"."""
-    return self.mixed_precision or ("bfloat16" if self.tpu else "float32")
+    if self.mixed_precision is not None:
+      return self.mixed_precision
+    # A TPU's matrix units multiply bfloat16; a CPU without its instructions would be slow.
+    return "bfloat16" if self.tpu else "float32"
 
 
 class OtherDepth(Settings):
