@@ -54,14 +54,17 @@ for _name in _FLAGS_OF_THE_RUN.split():
 
 def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | None) -> StepShape:
   """The step of one core; --gradient_accumulation_steps=0 takes the fastest micro-batches that fit by formula."""
-  parts = FLAGS.gradient_accumulation_steps or 1
-  step = commands.from_flags(StepConfig, gradient_accumulation_steps=parts)
+  chooses_micro_batches = FLAGS.gradient_accumulation_steps == 0
+  num_micro_batches = FLAGS.gradient_accumulation_steps
+  if chooses_micro_batches:
+    num_micro_batches = 1  # The largest step; the planner divides it.
+  step = commands.from_flags(StepConfig, gradient_accumulation_steps=num_micro_batches)
   step.check_depths(config)
   shape = StepShape(
     per_core_batch_size=per_core_batch_size or step.micro_batch_size(topology.num_cores),
     max_seq_length=FLAGS.max_seq_length or StepShape.max_seq_length,
     max_predictions_per_seq=FLAGS.max_predictions_per_seq or StepShape.max_predictions_per_seq,
-    gradient_accumulation_steps=parts,
+    gradient_accumulation_steps=num_micro_batches,
     mixed_precision=FLAGS.mixed_precision or StepShape.mixed_precision,
     optimizer=FLAGS.optimizer,
     remat=FLAGS.remat,
@@ -69,9 +72,9 @@ def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | 
     train_depths=step.train_depths,
   )
   config.check_length(shape.max_seq_length, "the step")
-  if FLAGS.gradient_accumulation_steps:
-    return shape
-  return plan.fastest_micro_batches(config, shape, topology.chip)
+  if chooses_micro_batches:
+    return plan.fastest_micro_batches(config, shape, topology.chip)
+  return shape
 
 
 def _compile(
@@ -89,9 +92,9 @@ def main() -> None:
   topology = parse_topology(command.topology)
   config = commands.from_flags(ModelChoice).config()
   shape = _shape(config, topology, command.per_core_batch_size)
-  compiled = (
-    None if command.estimate_only else _compile(config, shape, topology, command.compiler_python)
-  )
+  compiled = None
+  if not command.estimate_only:
+    compiled = _compile(config, shape, topology, command.compiler_python)
   print(
     plan.describe(
       config,

@@ -7,6 +7,7 @@ unused weight is an error unless a flag allows it.
 """
 
 from albert_tf.cli import commands
+from albert_tf.cli.startup import load_tensorflow
 from albert_tf.configs.conversion import ConvertOptions
 from albert_tf.settings import Settings, setting
 
@@ -26,9 +27,9 @@ commands.define_flags(ConvertOptions)
 
 
 def main() -> None:
-  command, options = commands.from_flags(Command), commands.from_flags(ConvertOptions)
-  from albert_tf.cli.startup import load_tensorflow
-
+  command = commands.from_flags(Command)
+  options = commands.from_flags(ConvertOptions)
+  # After the flags are read: TensorFlow takes seconds to import.
   load_tensorflow()
   from albert_tf.checkpoints import convert
 

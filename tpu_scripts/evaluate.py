@@ -77,19 +77,24 @@ def _named_files() -> dict[str, list[str]]:
 
 
 def _table(results: Mapping[str, Mapping[str, Any]]) -> str:
+  """A row for each set, with the accuracy of its sentence task if it has one."""
   lines = [("set", "examples", "masked LM accuracy", "masked LM loss", "sentence task")]
-  for name, of_set in results.items():
-    accuracy = next(
-      (key for key in of_set if key.endswith("accuracy") and not key.startswith("masked")), ""
-    )
-    sentence = f"{accuracy} {of_set[accuracy]:.1%}" if accuracy else "none"
-    masked = f"{of_set['masked_lm_accuracy']:.1%}", f"{of_set['masked_lm_loss']:.3f}"
-    lines.append((name, of_set["num_examples"], *masked, sentence))
+  for name, metrics in results.items():
+    sentence = "none"
+    for task in ("sentence_order", "next_sentence"):
+      accuracy = metrics.get(f"{task}_accuracy")
+      if accuracy is not None:
+        sentence = f"{task}_accuracy {accuracy:.1%}"
+    masked_lm_accuracy = f"{metrics['masked_lm_accuracy']:.1%}"
+    masked_lm_loss = f"{metrics['masked_lm_loss']:.3f}"
+    lines.append((name, metrics["num_examples"], masked_lm_accuracy, masked_lm_loss, sentence))
   return markdown_table(*lines)
 
 
 def main() -> None:
-  command, distribution = commands.from_flags(Command), commands.from_flags(DistributionConfig)
+  command = commands.from_flags(Command)
+  distribution = commands.from_flags(DistributionConfig)
+  # Rows of many files: small reads, and not the 64 MiB that TensorFlow would ask a bucket for.
   load_tensorflow(distribution.tpu, reads_extents=True)
   from albert_tf.checkpoints import read_checkpoint
   from albert_tf.pretraining.evaluation import evaluate_checkpoint
@@ -112,6 +117,7 @@ def main() -> None:
     use_xla=distribution.use_xla,
   )
 
+  # All workers have evaluated; the chief writes.
   workers = Workers(strategy)
   with workers.all_fail_together():
     if workers.is_chief:

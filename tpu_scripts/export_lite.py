@@ -24,16 +24,22 @@ commands.define_flags(LiteSettings)
 
 
 def main() -> None:
-  command, settings = commands.from_flags(Command), commands.from_flags(LiteSettings)
+  command = commands.from_flags(Command)
+  settings = commands.from_flags(LiteSettings)
+  # After the flags are read: TensorFlow takes seconds to import.
   load_tensorflow()
   from albert_tf.keras_api.exports import open_model
   from albert_tf.serving.lite import export_lite
 
+  # The file takes ids, so the model needs no tokenizer.
   model = open_model(command.model, command.init_checkpoint, preprocessor=None)
   parity = export_lite(model, command.output, settings=settings)
   print(f"Exported {command.model} to {command.output}: {files.size(command.output):,} bytes")
-  for name, near in parity.items():
-    print(f"  {name}: largest difference {near.max_difference:.2g}, cosine >= {near.cosine:.6f}")
+  for output, parity_of_output in parity.items():
+    print(
+      f"  {output}: largest difference {parity_of_output.max_difference:.2g}, "
+      f"cosine >= {parity_of_output.cosine:.6f}"
+    )
 
 
 if __name__ == "__main__":

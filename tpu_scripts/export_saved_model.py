@@ -32,7 +32,9 @@ commands.define_flags(ExportSettings)
 
 
 def main() -> None:
-  command, settings = commands.from_flags(Command), commands.from_flags(ExportSettings)
+  command = commands.from_flags(Command)
+  settings = commands.from_flags(ExportSettings)
+  # After the flags are read: TensorFlow takes seconds to import.
   load_tensorflow()
   logging.set_verbosity(logging.ERROR)  # Hide TensorFlow's messages of saving.
   from albert_tf.keras_api.exports import export_saved_model

@@ -37,33 +37,36 @@ def main() -> None:
 
   path = find_version(command.saved_model)
   loaded = tf.saved_model.load(path)  # Holds the variables: a signature alone does not.
-  name = f"depth_{command.num_hidden_layers}" if command.num_hidden_layers else "serving_default"
-  if name not in loaded.signatures:
+  signature = "serving_default"
+  if command.num_hidden_layers is not None:
+    signature = f"depth_{command.num_hidden_layers}"
+  if signature not in loaded.signatures:
     raise commands.UserError(
       f"num_hidden_layers must be a depth of the export. Received: {command.num_hidden_layers}, and {path} with "
       f"{', '.join(sorted(loaded.signatures))}. Export it with --depths={command.num_hidden_layers}."
     )
-  fill_mask = loaded.signatures[name]
+  fill_mask = loaded.signatures[signature]
   if "words" not in fill_mask.structured_outputs:
     raise commands.UserError(
       f"A fill_mask export is needed. Received: {path}, which gives {sorted(fill_mask.structured_outputs)}. "
       "Export with --model fill_mask."
     )
-  answers = {
-    name: tensor.numpy() for name, tensor in fill_mask(text=tf.constant(_TEXTS.value)).items()
-  }
-  for text, count, words, chances in zip(
-    _TEXTS.value, answers["num_masks"], answers["words"], answers["probabilities"], strict=True
-  ):
+
+  outputs = fill_mask(text=tf.constant(_TEXTS.value))
+  num_masks = outputs["num_masks"].numpy()  # [B]
+  words = outputs["words"].numpy()  # [B, M, K], the most likely first.
+  probabilities = outputs["probabilities"].numpy()  # [B, M, K]
+  for row, text in enumerate(_TEXTS.value):
     print(text)
-    for number in range(count):
-      best = zip(words[number][: command.top_k], chances[number], strict=False)
-      print(
-        f"  [MASK] {number + 1}: "
-        + "  ".join(f"{word.decode()} {chance:.3f}" for word, chance in best)
-      )
-    if count < max(1, text.count("[MASK]")):
-      print(f"  {count} [MASK] within the length that the model knows")
+    for mask in range(num_masks[row]):
+      candidates = []
+      for rank in range(min(command.top_k, words.shape[-1])):
+        word = words[row, mask, rank].decode()
+        candidates.append(f"{word} {probabilities[row, mask, rank]:.3f}")
+      print(f"  [MASK] {mask + 1}: {'  '.join(candidates)}")
+    # A text without a mask, or longer than the model reads, has fewer answers than a person expects.
+    if num_masks[row] < max(1, text.count("[MASK]")):
+      print(f"  {num_masks[row]} [MASK] within the length that the model knows")
 
 
 if __name__ == "__main__":

@@ -37,12 +37,18 @@ def main() -> None:
 
   server = LocalServer(settings.saved_model, host=settings.host, port=settings.port)
   stopped = threading.Event()
-  for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, lambda *_: stopped.set())
+
+  def stop(*_: object) -> None:
+    stopped.set()
+
+  # A handler must not end the server itself: it would wait for the thread that it interrupts.
+  signal.signal(signal.SIGTERM, stop)
+  signal.signal(signal.SIGINT, stop)
   threading.Thread(target=server.serve_forever, daemon=True).start()
-  for name, servable in server.servables.items():
-    print(f"Model {name}: {servable.directory}")
-  print(f"REST  {server.url}/v1/models/{next(iter(server.servables))}")
+  names = list(server.servables)
+  for name in names:
+    print(f"Model {name}: {server.servables[name].directory}")
+  print(f"REST  {server.url}/v1/models/{names[0]}")
   print(f"Try it in a browser: {server.url}/   (Ctrl-C stops)", flush=True)
   stopped.wait()
   server.shutdown()
