@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.serving.export import make_module
 from albert_tf.serving.settings import ExportSettings
-from albert_tf.serving.signatures.base import Parts, make_module
+from albert_tf.serving.signatures.base import Parts
 
 
 class PredictedLabels(NamedTuple):

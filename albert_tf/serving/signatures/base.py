@@ -7,7 +7,6 @@ Keras 3 model does not load in a Session; a module that tracks the bare `tf.Vari
 from collections.abc import Callable, Sequence
 import copy
 import dataclasses
-import importlib
 import types
 from typing import Any
 
@@ -60,9 +59,11 @@ class Parts:
   @property
   def max_length(self) -> int:
     """The largest S."""
-    return self.settings.max_seq_length or min(
-      self.task.max_seq_length if self.task else self.limit, self.limit
-    )
+    if self.settings.max_seq_length:
+      return self.settings.max_seq_length
+    if self.task is not None:
+      return min(self.task.max_seq_length, self.limit)
+    return self.limit
 
 
 def strings(*names: str) -> tuple[tf.TensorSpec, ...]:
@@ -91,15 +92,15 @@ class ServingModule(tf.Module):
     self._parts = parts  # A dataclass is not tracked, so neither is the Keras model in it.
     self.model_variables = list(named_variables(parts.model).values())
     self.tokenizer = graph_tokenizer(parts.tokenizer)
-    self._shared = types.SimpleNamespace(
-      functions={}
-    )  # A namespace is not tracked, so not saved twice.
+    # A namespace is not tracked, so its functions are not saved twice.
+    self._shared = types.SimpleNamespace(functions={})
     self.assets = [tf.saved_model.Asset(path) for path in parts.asset_files]
 
   def at_depth(self, depth: int) -> "ServingModule":
     """The same variables and tokenizer with functions of `depth` layers."""
     other = copy.copy(self)
     other._parts = dataclasses.replace(self._parts, depth=depth)
+    # Functions of its own: those of this module have its number of layers.
     other._shared = types.SimpleNamespace(functions={})
     return other
 
@@ -133,11 +134,12 @@ class ServingModule(tf.Module):
     self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, allow_mask: bool = False
   ) -> Tensors:
     """Tokenizes strings into a batch; see `text_batch`."""
-    pair = None if text_pair is None else limit_characters(text_pair)
+    if text_pair is not None:
+      text_pair = limit_characters(text_pair)
     return text_batch(
       self.tokenizer,
       limit_characters(text),
-      pair,
+      text_pair,
       max_length=self._parts.max_length,
       pad_to_max_length=False,
       allow_mask=allow_mask,
@@ -150,19 +152,10 @@ class ServingModule(tf.Module):
 
   def checked(self, *ids: tf.Tensor, **more: tf.Tensor) -> Tensors:
     """The inputs by name, after a check of their length."""
-    inputs = {**dict(zip(TOKEN_KEYS, ids, strict=True)), **more}
+    inputs = dict(zip(TOKEN_KEYS, ids, strict=True), **more)
     # Of `positions` too: logits of the whole vocabulary at many thousands of them take all memory.
     length = tf.reduce_max([tf.shape(tensor)[-1] for tensor in inputs.values()])
     limit = self._parts.limit
     message = f"A sequence must not be longer than max_position_embeddings={limit}."
     with tf.control_dependencies([tf.debugging.assert_less_equal(length, limit, message=message)]):
       return {name: tf.identity(tensor) for name, tensor in inputs.items()}
-
-
-def make_module(parts: Parts) -> ServingModule:
-  """The module of a model's kind: for "fill_mask" `FillMaskModule` of `signatures/fill_mask.py`."""
-  kind = parts.model.export_kind
-  of_kind = importlib.import_module(f"albert_tf.serving.signatures.{kind}")
-  name = "".join(word.title() for word in kind.split("_")) + "Module"
-  module: ServingModule = getattr(of_kind, name)(parts)
-  return module
