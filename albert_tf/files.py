@@ -1,20 +1,20 @@
-"""File operations for local paths and buckets; no other module opens, lists, renames or removes files.
+"""Paths and files, local and in buckets; no other module opens, lists, renames or removes files.
 
-Local paths use Python's functions, `scheme://` paths TensorFlow's file systems; failures are `OSError`s. A file for a
-bucket is first written to this machine's disk and uploaded under a temporary name. It is renamed when the bucket has
-all bytes, because after a broken connection the client may believe that an upload is complete. TensorFlow writes
-TensorBoard's event files itself.
-A leaf: every package may import it. TensorFlow is imported only when a remote path (`gs://…`) is used, so data
-workers on local files never load it.
+Local paths use Python's functions, `scheme://` paths TensorFlow's file systems; failures are
+`OSError`s. A file for a bucket is first written to this machine's disk and uploaded under a
+temporary name. It is renamed when the bucket has all bytes, because after a broken connection the
+client may believe that an upload is complete. TensorFlow writes TensorBoard's event files itself.
+
+A leaf: every package may import it. TensorFlow is imported only when a remote path (`gs://…`) is
+used, so data workers on local files never load it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import errno
 import glob as glob_lib
 import importlib
 import io
-import json
 import os
 import pathlib
 import posixpath
@@ -30,18 +30,21 @@ from albert_tf import tpu_host
 from albert_tf.errors import UserError
 
 Path = str | os.PathLike[str]
+
+# gs://bucket/folder/file in three groups: gs://, bucket, /folder/file.
 _REMOTE = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)([^/]*)(.*)$", re.DOTALL)
+# gs:/bucket, which pathlib makes of gs://bucket.
 _COLLAPSED = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+:/")
-_UNFINISHED = re.compile(r"\.tmp-[0-9a-f]{8}$")
-_DEEPEST_JSON = 64  # Levels; Python's own recursion ends near 1,000.
-_TRANSFERS = (
-  4  # Of one file until its size is right; TensorFlow's client repeats single requests by itself.
-)
+_TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}$")
+
+# Transfers of a file until its size is right; single requests TensorFlow's client repeats itself.
+_TRANSFERS = 4
 # What to do, by HTTP status.
 _REFUSALS = {
-  "401": "the credentials are missing or have expired (HTTP 401). Run `gcloud auth application-default login` or fix "
-  "the machine's service account",
-  "403": "this account has no permission (HTTP 403). Grant it roles/storage.objectAdmin on the bucket",
+  "401": "the credentials are missing or have expired (HTTP 401). Run `gcloud auth "
+  "application-default login` or fix the machine's service account",
+  "403": "this account has no permission (HTTP 403). Grant it roles/storage.objectAdmin on the "
+  "bucket",
   "404": "there is no such bucket (HTTP 404). Make it, or check its name",
 }
 
@@ -53,9 +56,54 @@ class StoreError(OSError, UserError):
     return f"Files must be accessible. Received: {self.filename}: {self.strerror}."
 
 
+# Paths.
+
+
+def text_of(path: Path) -> str:
+  """A path as a string; raises `UserError` for a bucket as `pathlib.Path`."""
+  text = os.fspath(path)
+  if not isinstance(path, str) and _COLLAPSED.match(text):
+    raise UserError(
+      f"The path of a bucket is a string. Received: {path!r}. Give it without pathlib."
+    )
+  return text
+
+
+def is_remote(path: Path) -> bool:
+  """Whether `path` names a file system that only `tf.io.gfile` can open."""
+  return bool(_REMOTE.match(text_of(path)))
+
+
+def abspath(path: Path) -> str:
+  """`path` without "." and "..", from the root or, of a remote one, from its scheme and bucket."""
+  match = _REMOTE.match(text_of(path))
+  if not match:
+    return os.path.abspath(path)
+  scheme, bucket, file_path = match.groups()
+  return scheme + bucket + posixpath.normpath("/" + file_path.lstrip("/")).rstrip("/")
+
+
+def is_within(path: str, directory: str) -> bool:
+  """Whether a path is the directory or lies below it; `runs/mrpc_b` is not within `runs/mrpc`."""
+  return pathlib.PurePosixPath(abspath(path)).is_relative_to(abspath(directory))
+
+
+def temporary_name(path: str) -> str:
+  """A path in the folder of `path` for a file that is being written: `a.json.tmp-0a1b2c3d`."""
+  return f"{path}.tmp-{uuid.uuid4().hex[:8]}"
+
+
+def is_temporary(name: str) -> bool:
+  """Whether a name is one of `temporary_name`; a killed process may leave it."""
+  return bool(_TEMPORARY.search(name))
+
+
+# TensorFlow's file systems, and their errors.
+
+
 def _tensorflow() -> Any:
-  """TensorFlow, imported when a remote path first needs it (3-4 s), unless a command has done so."""
   if "tensorflow" not in sys.modules:
+    # No command has prepared the import, which takes 3 to 4 s.
     tpu_host.prepare_import("")
   return importlib.import_module("tensorflow")
 
@@ -66,7 +114,10 @@ def _gfile() -> Any:
 
 @contextlib.contextmanager
 def _os_errors(path: str, *, whole_bucket: bool = False) -> Iterator[None]:
-  """Turns TensorFlow's errors about `path` into `OSError`; with `whole_bucket` a missing bucket is a `StoreError`."""
+  """Turns TensorFlow's errors about `path` into `OSError`.
+
+  With `whole_bucket` a missing bucket is a `StoreError`.
+  """
   tf = _tensorflow()
   try:
     yield
@@ -75,21 +126,32 @@ def _os_errors(path: str, *, whole_bucket: bool = False) -> Iterator[None]:
     # This machine's disk is full.
     if "internal temporary file" in reason or "No space left on device" in reason:
       raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), reason.partition(";")[0]) from error
+
+    advice = ""
     status = re.search(r"HTTP response code (\d+)", error.message)
-    words = _REFUSALS.get(status[1], "") if status else ""
-    if isinstance(error, tf.errors.NotFoundError) and not (words and whole_bucket):
+    if status:
+      advice = _REFUSALS.get(status[1], "")
+    if isinstance(error, tf.errors.NotFoundError) and not (advice and whole_bucket):
       raise FileNotFoundError(errno.ENOENT, reason, path) from error
     if isinstance(error, tf.errors.UnimplementedError):
       scheme = path.partition("://")[0]
-      words = f"TensorFlow has no file system for {scheme}:// ({reason}). Take gs://, or mount it as a folder"
-    if isinstance(
-      error, (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
-    ):
-      words = f"the store did not answer, nor when asked again ({reason}). Wait until it does"
-    raise (StoreError if words else OSError)(errno.EIO, words or reason, path) from error
+      advice = (
+        f"TensorFlow has no file system for {scheme}:// ({reason}). "
+        "Take gs://, or mount it as a folder"
+      )
+    no_answer = (
+      tf.errors.UnavailableError,
+      tf.errors.AbortedError,
+      tf.errors.DeadlineExceededError,
+    )
+    if isinstance(error, no_answer):
+      advice = f"the store did not answer, nor when asked again ({reason}). Wait until it does"
+    if advice:
+      raise StoreError(errno.EIO, advice, path) from error
+    raise OSError(errno.EIO, reason, path) from error
 
 
-class _Found(NamedTuple):
+class _Status(NamedTuple):
   """A file or directory at a path."""
 
   size: int
@@ -97,19 +159,91 @@ class _Found(NamedTuple):
   is_directory: bool
 
 
-def _stat(path: str) -> _Found | None:
+def _stat(path: str) -> _Status | None:
   """The kind and size of the file at `path`; None if there is none. A bucket must exist."""
   try:
     if not is_remote(path):
       local = os.stat(path)
-      return _Found(local.st_size, local.st_mtime_ns, stat.S_ISDIR(local.st_mode))
-    # `gfile.exists` and `isdir` are no use: they take a store that refuses for one that has no such file.
-    # A missing object is TensorFlow's own message; HTTP's is about the bucket that should have listed it.
+      return _Status(local.st_size, local.st_mtime_ns, stat.S_ISDIR(local.st_mode))
+    # `gfile.exists` and `isdir` are no use: they take a store that refuses for one that has no such
+    # file. A missing object is TensorFlow's own message; HTTP's is about the bucket that should
+    # have listed it.
     with _os_errors(path, whole_bucket=True):
       remote = _gfile().stat(path)
-      return _Found(int(remote.length), int(remote.mtime_nsec), bool(remote.is_directory))
+      return _Status(int(remote.length), int(remote.mtime_nsec), bool(remote.is_directory))
   except (FileNotFoundError, NotADirectoryError):
     return None
+
+
+# Looking and reading.
+
+
+def exists(path: str) -> bool:
+  return _stat(path) is not None
+
+
+def isdir(path: str) -> bool:
+  status = _stat(path)
+  return status is not None and status.is_directory
+
+
+def size(path: str) -> int:
+  """Size of the file in bytes."""
+  return size_and_time(path)[0]
+
+
+def size_and_time(path: str) -> tuple[int, int]:
+  """Size of the file in bytes, and when it was last changed, in nanoseconds."""
+  status = _stat(path)
+  if status is None:
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+  return status.size, status.time
+
+
+def listdir(path: str) -> list[str]:
+  """Names in a directory, sorted; empty where there is no such directory."""
+  if not isdir(path):
+    return []
+  if not is_remote(path):
+    return sorted(os.listdir(path))
+  with _os_errors(path):
+    return sorted(name.rstrip("/") for name in _gfile().listdir(path))
+
+
+def glob(pattern: str) -> list[str]:
+  """Paths that match, sorted."""
+  if not is_remote(pattern):
+    return sorted(glob_lib.glob(pattern, recursive=True))
+  _stat(pattern)  # Names a missing bucket.
+  with _os_errors(pattern):
+    return sorted(_gfile().glob(pattern))
+
+
+def expand_globs(patterns: str | Sequence[str], *, name: str = "input") -> list[str]:
+  """Files that match glob patterns, a list or with commas; sorted for each pattern.
+
+  Raises:
+    UserError: a pattern matches no file, or a link that leads to none.
+  """
+  if isinstance(patterns, str):
+    patterns = [pattern.strip() for pattern in patterns.split(",") if pattern.strip()]
+  paths: list[str] = []
+  for pattern in patterns or [""]:
+    matches = glob(pattern)
+    for path in matches:
+      if os.path.islink(path) and not os.path.exists(path):
+        raise UserError(
+          f"A link must point to a file. Received: {path}, which leads to none. "
+          "Correct or remove it."
+        )
+    matched_files = [path for path in matches if is_remote(path) or os.path.isfile(path)]
+    if not matched_files:
+      raise UserError(
+        f"Every {name} pattern must match at least one file. Received: {pattern!r}. "
+        "Check it, and quote it."
+      )
+    paths += matched_files
+  return list(dict.fromkeys(paths))  # Patterns may overlap.
 
 
 class _RemoteFile(io.RawIOBase):
@@ -134,54 +268,19 @@ class _RemoteFile(io.RawIOBase):
 
   def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
     with _os_errors(self._path):
+      # TensorFlow has no seeking from the end.
       if whence == io.SEEK_END:
-        offset, whence = self._file.size() + offset, io.SEEK_SET
+        offset += self._file.size()
+        whence = io.SEEK_SET
       self._file.seek(offset, whence)
       return int(self._file.tell())
 
 
-def text_of(path: Path) -> str:
-  """A path as a string; raises `UserError` for a bucket as `pathlib.Path`, which makes gs:/b of gs://b."""
-  text = os.fspath(path)
-  if not isinstance(path, str) and _COLLAPSED.match(text):
-    raise UserError(
-      f"The path of a bucket is a string. Received: {path!r}. Give it without pathlib."
-    )
-  return text
-
-
-def is_remote(path: Path) -> bool:
-  """Whether `path` names a file system that only `tf.io.gfile` can open."""
-  return bool(_REMOTE.match(text_of(path)))
-
-
-def is_unfinished(name: str) -> bool:
-  """Whether a name is a temporary one of `unfinished`; a killed process may leave it."""
-  return bool(_UNFINISHED.search(name))
-
-
-def unfinished(path: str) -> str:
-  """A temporary name in the folder of `path`, for a file that is being written."""
-  return f"{path}.tmp-{uuid.uuid4().hex[:8]}"
-
-
-def abspath(path: Path) -> str:
-  """`path` without "." and "..", from the root or, of a remote one, from its scheme and bucket."""
-  match = _REMOTE.match(text_of(path))
-  if not match:
-    return os.path.abspath(path)
-  scheme, bucket, rest = match.groups()
-  return scheme + bucket + posixpath.normpath("/" + rest.lstrip("/")).rstrip("/")
-
-
-def is_within(path: str, directory: str) -> bool:
-  """Whether a path is the directory or lies below it; `runs/mrpc_b` is not within `runs/mrpc`."""
-  return pathlib.PurePosixPath(abspath(path)).is_relative_to(abspath(directory))
-
-
 def open_binary(path: str) -> IO[bytes]:
   """Opens `path` for reading bytes."""
-  return io.BufferedReader(_RemoteFile(path), 1 << 20) if is_remote(path) else open(path, "rb")
+  if is_remote(path):
+    return io.BufferedReader(_RemoteFile(path), 1 << 20)
+  return open(path, "rb")
 
 
 def read_bytes(path: str) -> bytes:
@@ -190,113 +289,46 @@ def read_bytes(path: str) -> bytes:
     return stream.read()
 
 
-def read_json(path: str, **types: Any) -> dict[str, Any]:
-  """`parse_json` of a file, which must exist."""
-  try:
-    return parse_json(read_bytes(path), path, **types)
-  except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-    raise UserError(f"The file must exist. Received: {path}. Check the path.") from error
-
-
-def parse_json(text: bytes | str, source: str, **types: Any) -> dict[str, Any]:
-  """The JSON object in a text, which is UTF-8.
-
-  Args:
-    text: of one object.
-    source: names it in messages.
-    **types: see `check_fields`.
-
-  Raises:
-    UserError: it is something else, or is nested too deeply.
-  """
-  try:
-    values = json.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
-    if not isinstance(values, dict):
-      raise ValueError(type(values).__name__)
-    level = [values]
-    for _ in range(_DEEPEST_JSON):
-      containers = (each for each in level if isinstance(each, (dict, list)))
-      level = [
-        child
-        for each in containers
-        for child in (each.values() if isinstance(each, dict) else each)
-      ]
-    if level:
-      raise ValueError(f"more than {_DEEPEST_JSON} levels")
-  except (ValueError, RecursionError) as error:
-    raise UserError(
-      f"{source} must hold one JSON object, in UTF-8. Received: {error}. It may have been cut off: write it again."
-    ) from error
-  check_fields(values, source, **types)
-  return values
-
-
-def check_fields(values: Mapping[str, Any], source: str, **types: Any) -> None:
-  """Raises `UserError` if a field has another type, such as `dict`, or `str | None` for an optional one."""
-  for name, kind in types.items():
-    if not isinstance(values.get(name), kind):
-      words = getattr(kind, "__name__", kind)
-      raise UserError(
-        f"{source} must hold {name}, of type {words}. Received: {values.get(name)!r:.60}."
-      )
-
-
-def exists(path: str) -> bool:
-  return _stat(path) is not None
-
-
-def isdir(path: str) -> bool:
-  found = _stat(path)
-  return found is not None and found.is_directory
-
-
-def size(path: str) -> int:
-  """Size of the file in bytes."""
-  return size_and_time(path)[0]
-
-
-def size_and_time(path: str) -> tuple[int, int]:
-  """Size of the file in bytes, and when it was last changed, in nanoseconds."""
-  found = _stat(path)
-  if found is None:
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-  return found.size, found.time
-
-
-def listdir(path: str) -> list[str]:
-  """Names in a directory, sorted; empty where there is no such directory."""
-  if not isdir(path):
-    return []
+@contextlib.contextmanager
+def local_copy(path: str) -> Iterator[str]:
+  """`path`, or a copy of the remote file or directory, for libraries that open files themselves."""
   if not is_remote(path):
-    return sorted(os.listdir(path))
-  with _os_errors(path):
-    return sorted(name.rstrip("/") for name in _gfile().listdir(path))
+    yield path
+    return
+  with _temporary_folder() as folder:
+    target = os.path.join(folder, os.path.basename(path.rstrip("/")))
+    if isdir(path):
+      _copy_tree(path, target)
+    else:
+      copy(path, target)
+    yield target
 
 
-def tree(path: str) -> list[str]:
-  """Names of all files below a directory, relative to it."""
-  found: list[str] = []
-  for name in listdir(path):
-    below = os.path.join(path, name)
-    found += [os.path.join(name, each) for each in tree(below)] if isdir(below) else [name]
-  return found
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[str]:
+  """A folder of this machine; if its disk is full, the error names it and not the bucket."""
+  with tempfile.TemporaryDirectory() as folder:
+    try:
+      yield folder
+    except OSError as error:
+      if error.errno != errno.ENOSPC:
+        raise
+      reason = (
+        "no space is left for this machine's temporary files. Free some, or set TMPDIR to a "
+        "larger disk"
+      )
+      raise StoreError(errno.ENOSPC, reason, tempfile.gettempdir()) from error
 
 
-def glob(pattern: str) -> list[str]:
-  """Paths that match, sorted."""
-  if not is_remote(pattern):
-    return sorted(glob_lib.glob(pattern, recursive=True))
-  _stat(pattern)  # Names a missing bucket.
-  with _os_errors(pattern):
-    return sorted(_gfile().glob(pattern))
+# Making, moving and removing.
 
 
 def check_new(path: str) -> None:
   """Raises `UserError` if `path` is a file, or a directory that is not empty."""
   if exists(path) and not (isdir(path) and not listdir(path)):
     raise UserError(
-      f"The output must not exist yet, or be an empty directory. Received: {path}, which holds something. Choose "
-      "another name, or remove it."
+      f"The output must not exist yet, or be an empty directory. Received: {path}, which holds "
+      "something. Choose another name, or remove it."
     )
 
 
@@ -321,7 +353,10 @@ def remove(path: str) -> None:
   """Removes a file, or a directory with all it holds."""
   if is_remote(path):
     with _os_errors(path):
-      _gfile().rmtree(path) if isdir(path) else _gfile().remove(path)
+      if isdir(path):
+        _gfile().rmtree(path)
+      else:
+        _gfile().remove(path)
   elif os.path.isdir(path):
     shutil.rmtree(path)
   else:
@@ -329,33 +364,27 @@ def remove(path: str) -> None:
 
 
 def rename(source: str, target: str) -> None:
-  """Renames a file over `target`, both on one file system; atomic on a disk, copied by the server in a bucket."""
-  if is_remote(target):
-    with _os_errors(target):
-      _gfile().rename(source, target, overwrite=True)
-  else:
+  """Renames a file over `target`, both on one file system.
+
+  On a disk that is atomic; in a bucket the server copies.
+  """
+  if not is_remote(target):
     os.replace(source, target)
+    return
+  with _os_errors(target):
+    _gfile().rename(source, target, overwrite=True)
 
 
 def copy(source: str, target: str) -> None:
-  """Copies one file to `target`, atomically; between buckets the bytes pass through this machine."""
-  temporary = unfinished(target)
-  expected = size(source)
+  """Copies one file atomically; between buckets the bytes pass through this machine."""
+  temporary = temporary_name(target)
   try:
-    if not is_remote(source) and not is_remote(target):
-      shutil.copyfile(source, temporary)
+    if is_remote(target):
+      _transfer(source, temporary, remote=target)
+    elif is_remote(source):
+      _transfer(source, temporary, remote=source)
     else:
-      for _ in range(_TRANSFERS):
-        with _os_errors(target if is_remote(target) else source):
-          _gfile().copy(source, temporary, overwrite=True)
-        arrived = size(temporary)
-        if arrived == expected:
-          break
-      else:
-        reason = (
-          f"{arrived} of {expected} bytes arrived, {_TRANSFERS} times. Look after the connection"
-        )
-        raise StoreError(errno.EIO, reason, target)
+      shutil.copyfile(source, temporary)
     rename(temporary, target)
   except BaseException:
     with contextlib.suppress(Exception):
@@ -363,108 +392,84 @@ def copy(source: str, target: str) -> None:
     raise
 
 
-def copy_tree(source: str, target: str, *, last: str = "") -> None:
+def _transfer(source: str, target: str, *, remote: str) -> None:
+  """Copies until all bytes have arrived; `remote` is the path that messages name."""
+  expected = size(source)
+  arrived = 0
+  for _ in range(_TRANSFERS):
+    with _os_errors(remote):
+      _gfile().copy(source, target, overwrite=True)
+    arrived = size(target)
+    if arrived == expected:
+      return
+  reason = f"{arrived} of {expected} bytes arrived, {_TRANSFERS} times. Look after the connection"
+  raise StoreError(errno.EIO, reason, remote)
+
+
+def _copy_tree(source: str, target: str, *, last: str = "") -> None:
   """Copies all files below `source` to the same names below `target`, `last` at the end."""
-  for name in sorted(tree(source), key=lambda name: name == last):
+  for name in sorted(_names_below(source), key=lambda name: name == last):
+    copied = os.path.join(target, name)
     if not is_remote(target):
-      makedirs(os.path.dirname(os.path.join(target, name)))
-    copy(os.path.join(source, name), os.path.join(target, name))
+      makedirs(os.path.dirname(copied))
+    copy(os.path.join(source, name), copied)
 
 
-def publish(source: str, target: str) -> None:
-  """Moves a finished local file to its path: on a disk by renaming, in a bucket by a checked upload."""
-  if is_remote(target):
-    copy(source, target)
-    os.remove(source)
-  else:
-    with open(source, "rb") as stream:
-      os.fsync(stream.fileno())
-    os.replace(source, target)
+def _names_below(directory: str) -> list[str]:
+  """Names of all files below a directory, relative to it."""
+  names: list[str] = []
+  for name in listdir(directory):
+    path = os.path.join(directory, name)
+    if isdir(path):
+      names += [os.path.join(name, inner) for inner in _names_below(path)]
+    else:
+      names.append(name)
+  return names
 
 
-@contextlib.contextmanager
-def _scratch() -> Iterator[str]:
-  """A temporary folder of this machine; if its disk is full, the error names it and not the bucket."""
-  with tempfile.TemporaryDirectory() as folder:
-    try:
-      yield folder
-    except OSError as error:
-      if error.errno != errno.ENOSPC:
-        raise
-      reason = "no space is left for this machine's temporary files. Free some, or set TMPDIR to a larger disk"
-      raise StoreError(errno.ENOSPC, reason, tempfile.gettempdir()) from error
+# Writing. What is complete appears at its path; nothing else does.
 
 
 @contextlib.contextmanager
-def workplace(path: str) -> Iterator[str]:
-  """The local folder for a file that `publish` moves to `path`: the same folder, or for a bucket a temporary one."""
+def staging_folder(path: str) -> Iterator[str]:
+  """The local folder for a file that `move_into_place` moves to `path`.
+
+  It is the folder of `path`, so that renaming suffices, or for a bucket a temporary one.
+  """
   if is_remote(path):
-    with _scratch() as folder:
+    with _temporary_folder() as folder:
       yield folder
   else:
     yield os.path.dirname(path) or "."
 
 
-@contextlib.contextmanager
-def local_copy(path: str) -> Iterator[str]:
-  """`path` itself, or a copy of the remote file or directory: for libraries that open files themselves."""
-  if not is_remote(path):
-    yield path
+def move_into_place(source: str, target: str) -> None:
+  """Moves a complete local file to its path: by renaming, or to a bucket by a checked upload."""
+  if is_remote(target):
+    copy(source, target)
+    os.remove(source)
     return
-  with _scratch() as folder:
-    target = os.path.join(folder, os.path.basename(path.rstrip("/")))
-    (copy_tree if isdir(path) else copy)(path, target)
-    yield target
-
-
-def expand_globs(patterns: str | Sequence[str], *, what: str = "input") -> list[str]:
-  """Files that match glob patterns (a list, or with commas), sorted for each; raises `UserError` if there are none."""
-  if isinstance(patterns, str):
-    patterns = [part.strip() for part in patterns.split(",") if part.strip()]
-  paths: dict[str, None] = {}  # Ordered, without repeats.
-  for pattern in patterns or [""]:
-    matched = glob(pattern)
-    found = [path for path in matched if is_remote(path) or os.path.isfile(path)]
-    broken = next(
-      (path for path in matched if os.path.islink(path) and not os.path.exists(path)), ""
-    )
-    if broken:
-      raise UserError(
-        f"A link must point to a file. Received: {broken}, which leads to none. Correct or remove it."
-      )
-    if not found:
-      raise UserError(
-        f"Every {what} pattern must match at least one file. Received: {pattern!r}. Check it, and quote it."
-      )
-    paths.update(dict.fromkeys(found))
-  return list(paths)
-
-
-@contextlib.contextmanager
-def _room_for(path: str) -> Iterator[None]:
-  """Turns any library's error of a full disk or quota into a `StoreError` about the output `path`."""
-  try:
-    yield
-  except UserError:
-    raise
-  except Exception as error:
-    # TensorFlow and safetensors have errors of their own, with the system's words.
-    for code in (errno.ENOSPC, errno.EDQUOT):
-      if os.strerror(code) in str(error):
-        reason = f"{os.strerror(code).lower()}. Free some space, or choose another disk"
-        raise StoreError(code, reason, path) from error
-    raise
+  # The bytes first: after a power cut the new name must not be of an empty file.
+  with open(source, "rb") as stream:
+    os.fsync(stream.fileno())
+  os.replace(source, target)
 
 
 @contextlib.contextmanager
 def atomic_writer(path: str, mode: str = "wb") -> Iterator[IO[Any]]:
-  """Writes a file that is renamed to `path` when it is complete; on an exception `path` does not change."""
-  with _room_for(path), workplace(path) as folder:
-    temporary = unfinished(os.path.join(folder, os.path.basename(path)))
+  """Writes a file that is renamed to `path` when it is complete.
+
+  On an exception `path` does not change.
+  """
+  encoding: str | None = "utf-8"
+  if "b" in mode:
+    encoding = None
+  with _space_errors(path), staging_folder(path) as folder:
+    temporary = temporary_name(os.path.join(folder, os.path.basename(path)))
     try:
-      with open(temporary, mode, encoding=None if "b" in mode else "utf-8") as stream:
+      with open(temporary, mode, encoding=encoding) as stream:
         yield stream
-      publish(temporary, path)
+      move_into_place(temporary, path)
     except BaseException:
       with contextlib.suppress(OSError):
         os.remove(temporary)
@@ -477,49 +482,69 @@ def write_text(path: str, text: str) -> None:
     stream.write(text)
 
 
-def write_json(path: str, values: Any) -> None:
-  """Writes a JSON object, atomically; raises `UserError` for NaN and infinity, which JSON does not have."""
+@contextlib.contextmanager
+def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
+  """A local folder to fill. When it is complete, it becomes `path`.
+
+  On a disk it appears at once; in a bucket file by file.
+
+  Args:
+    path: is missing, or an empty directory.
+    last: the file by which readers find the directory; in a bucket it is written at the end.
+  """
+  # From the root, so that the temporary folder of "." is next to it, not inside.
+  path = abspath(path)
+  if is_remote(path):
+    makedirs(path)
+    temporary = tempfile.mkdtemp()
+  else:
+    temporary = temporary_name(path)
+    makedirs(temporary)
   try:
-    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
-  except ValueError as error:
+    with _space_errors(os.path.dirname(temporary)):
+      yield temporary
+    if is_remote(path):
+      _upload_directory(temporary, path, last=last)
+    else:
+      _rename_directory(temporary, path)
+  finally:
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _upload_directory(source: str, target: str, *, last: str) -> None:
+  try:
+    _copy_tree(source, target, last=last)
+  except BaseException:
+    with contextlib.suppress(OSError):
+      remove(target)
+    raise
+
+
+def _rename_directory(source: str, target: str) -> None:
+  try:
+    with contextlib.suppress(FileNotFoundError):
+      os.rmdir(target)  # Removes only an empty one.
+    os.rename(source, target)
+  except OSError as error:
+    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+      raise
     raise UserError(
-      f"Results are finite numbers. Received: NaN or infinity for {path} ({error}). The weights or "
-      "the data that gave them are damaged: check those first."
+      f"A directory is written once. Received: {target}, which another process has written "
+      "meanwhile."
     ) from error
-  write_text(path, text + "\n")
 
 
 @contextlib.contextmanager
-def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
-  """A local folder to fill. When it is complete, it becomes `path`, which must be missing or empty.
-
-  On a disk it appears at once; in a bucket file by file, with `last` at the end, by which readers find it.
-  """
-  path = abspath(path)  # So that the temporary folder of "." is next to it, not inside.
-  if is_remote(path):
-    makedirs(path)
-  temporary = tempfile.mkdtemp() if is_remote(path) else unfinished(path)
-  makedirs(temporary)
+def _space_errors(path: str) -> Iterator[None]:
+  """Turns any library's error of a full disk or quota into a `StoreError` about `path`."""
   try:
-    with _room_for(os.path.dirname(temporary)):
-      yield temporary
-    if is_remote(path):
-      try:
-        copy_tree(temporary, path, last=last)
-      except BaseException:
-        with contextlib.suppress(OSError):
-          remove(path)
-        raise
-    else:
-      try:
-        with contextlib.suppress(FileNotFoundError):
-          os.rmdir(path)  # Removes only an empty one.
-        os.rename(temporary, path)
-      except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-          raise
-        raise UserError(
-          f"A directory is written once. Received: {path}, which another process has written meanwhile."
-        ) from error
-  finally:
-    shutil.rmtree(temporary, ignore_errors=True)
+    yield
+  except UserError:
+    raise
+  except Exception as error:
+    # TensorFlow and safetensors have errors of their own, with the system's words.
+    for code in (errno.ENOSPC, errno.EDQUOT):
+      if os.strerror(code) in str(error):
+        reason = f"{os.strerror(code).lower()}. Free some space, or choose another disk"
+        raise StoreError(code, reason, path) from error
+    raise

@@ -14,7 +14,7 @@ import time
 from typing import Any
 import uuid
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.errors import UserError
 
 # In a bucket `lock.json.ID`, one for each process that asks.
@@ -142,7 +142,7 @@ class DirectoryLock:
     owners = []
     for name in files.listdir(self._directory):
       path = os.path.join(self._directory, name)
-      if is_lock(name) and not files.is_unfinished(name) and path != self._path:
+      if is_lock(name) and not files.is_temporary(name) and path != self._path:
         owner = _read(path)
         if owner.get("expires", 0) > time.time() and not _has_ended(owner):
           owners.append(owner)
@@ -151,7 +151,7 @@ class DirectoryLock:
   def _write(self, *, held: bool = True) -> None:
     self._renewed = time.time()
     expires = self._renewed + LEASE_SECONDS
-    files.write_json(self._path, self._owner | {"held": held, "expires": expires})
+    json_files.write(self._path, self._owner | {"held": held, "expires": expires})
 
   def _refusal(self, owner: dict[str, Any], advice: str = "") -> UserError:
     if not advice:
@@ -172,7 +172,7 @@ def is_lock(name: str) -> bool:
 def _read(path: str) -> dict[str, Any]:
   """A process's record; empty where it has just been withdrawn, is written now, or is damaged."""
   try:
-    return files.read_json(path, id=str, host=str, pid=int, expires=float | None, held=bool | None)
+    return json_files.read(path, id=str, host=str, pid=int, expires=float | None, held=bool | None)
   except files.StoreError:
     # The bucket did not answer. Nothing is known then, so the lock is not free.
     raise

@@ -130,7 +130,7 @@ def batch_times(dataset: tf.data.Dataset, batches: int) -> common.Times:
 def benchmark() -> dict[str, Any]:
   with tempfile.TemporaryDirectory() as directory:
     if _RECORDS.value:
-      paths = files.expand_globs(_RECORDS.value, what="record file")
+      paths = files.expand_globs(_RECORDS.value, name="record file")
     else:
       paths = [os.path.join(directory, "random.tfrecord")]
       write_random_records(paths[0], PretrainingSpec(512, _PREDICTIONS.value), _NUM_RANDOM)

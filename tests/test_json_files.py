@@ -8,7 +8,7 @@ import shutil
 import pytest
 from support.goldens import SPM_MODEL
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec, best_run
 from albert_tf.errors import UserError
@@ -98,7 +98,7 @@ def test_a_damaged_lock_holds_nobody(text: bytes, tmp_path: pathlib.Path) -> Non
 def test_a_number_that_is_not_finite_is_not_written(tmp_path: pathlib.Path, value: float) -> None:
   path = tmp_path / "results.json"
   with pytest.raises(UserError) as caught:
-    files.write_json(str(path), {"history": {"3": {"loss": value}}})
+    json_files.write(str(path), {"history": {"3": {"loss": value}}})
   assert str(path) in str(caught.value)
   assert list(tmp_path.iterdir()) == []
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf import lock as locks
 from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
@@ -19,7 +19,7 @@ from albert_tf.lock import DirectoryLock
 _HOLDER = """
 import sys, time
 from albert_tf.lock import DirectoryLock
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.errors import UserError
 lock = DirectoryLock(sys.argv[1])
 try:
@@ -96,7 +96,7 @@ def bucket():
       "expires": time.time() + 50,
       **changes,
     }
-    files.write_json(f"{BUCKET}/lock.json.{record['id']}", record)
+    json_files.write(f"{BUCKET}/lock.json.{record['id']}", record)
 
   files.makedirs(BUCKET)
   yield write
@@ -136,7 +136,7 @@ def test_in_a_bucket_the_owner_renews_and_notices_that_it_lost_the_lock(bucket, 
   lock = DirectoryLock(BUCKET)
   lock.acquire()
   first, deadline = lock._renewed, time.monotonic() + 10
-  while files.read_json(lock._path)["expires"] == first + locks.LEASE_SECONDS:
+  while json_files.read(lock._path)["expires"] == first + locks.LEASE_SECONDS:
     assert time.monotonic() < deadline
     time.sleep(0.01)
   bucket(held=False)  # It asks, and will withdraw.
@@ -155,7 +155,7 @@ def test_in_a_bucket_a_process_that_was_suspended_looks_before_it_writes(bucket)
   lock.acquire()
   lock._renewed -= 2 * locks.LEASE_SECONDS
   lock.check()  # Nobody came meanwhile.
-  assert files.read_json(lock._path)["expires"] > time.time() + 100
+  assert json_files.read(lock._path)["expires"] > time.time() + 100
   lock._renewed -= 2 * locks.LEASE_SECONDS
   bucket()
   with pytest.raises(UserError, match=r"process 7 on elsewhere\. It took over"):

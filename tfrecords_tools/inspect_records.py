@@ -35,7 +35,7 @@ commands.define_flags(Command)
 
 def main(patterns: Sequence[str]) -> int:
   command = commands.from_flags(Command)
-  paths = files.expand_globs(patterns, what="record file")
+  paths = files.expand_globs(patterns, name="record file")
   tokenizer = load_tokenizer(command.spm_model_file or os.path.dirname(paths[0]) or ".")
   load_tensorflow()
   from tfrecords_tools.inspection import inspect_files, render_first  # They need TensorFlow.

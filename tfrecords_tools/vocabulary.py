@@ -11,7 +11,7 @@ import sys
 
 import sentencepiece
 
-from albert_tf import files, progress
+from albert_tf import files, json_files, progress
 from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
 from albert_tf.settings import Settings, setting
@@ -208,7 +208,7 @@ def write(model: bytes, *, model_prefix: str, spec: VocabularySpec) -> None:
   for i in range(processor.vocab_size()):
     lines += f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n"
   files.write_text(f"{model_prefix}.vocab", lines)
-  files.write_json(f"{model_prefix}.json", spec.tokenizer.to_dict())
+  json_files.write(f"{model_prefix}.json", spec.tokenizer.to_dict())
   # The model last: whoever finds it finds the rest too.
   with files.atomic_writer(f"{model_prefix}.model") as stream:
     stream.write(model)

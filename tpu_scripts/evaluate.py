@@ -14,7 +14,7 @@ from typing import Any
 
 from absl import flags
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.cli import commands
 from albert_tf.cli.startup import load_tensorflow
 from albert_tf.errors import UserError
@@ -72,7 +72,7 @@ def _named_files() -> dict[str, list[str]]:
       raise UserError(
         f"Each held-out set has a name of its own: --eval_input_file=NAME=GLOB. Received: {text!r}."
       )
-    named[name] = files.expand_globs(pattern, what=f"--eval_input_file={name}")
+    named[name] = files.expand_globs(pattern, name=f"--eval_input_file={name}")
   return named
 
 
@@ -129,7 +129,7 @@ def main() -> None:
         "sets": results,
       }
       files.makedirs(os.path.dirname(path))
-      files.write_json(path, record)
+      json_files.write(path, record)
       print(f"{checkpoint.path}, step {checkpoint.global_step:,}", _table(results), path, sep="\n")
 
 

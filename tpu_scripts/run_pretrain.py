@@ -79,10 +79,10 @@ def read_settings(command: Command, distribution: DistributionConfig) -> Pretrai
   """The settings of the run that the flags and the records say."""
   from albert_tf.pretraining.record_source import describe_records
 
-  input_files = files.expand_globs(command.input_file, what="--input_file")
+  input_files = files.expand_globs(command.input_file, name="--input_file")
   eval_input_files = []
   if command.eval_input_file:
-    eval_input_files = files.expand_globs(command.eval_input_file, what="--eval_input_file")
+    eval_input_files = files.expand_globs(command.eval_input_file, name="--eval_input_file")
   records = describe_records(
     input_files,
     eval_input_files,

@@ -16,7 +16,7 @@ import shlex
 from absl import flags
 from child_commands import ROOT, run_command
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.cli import commands
 from albert_tf.errors import StoppedError, UserError
 from albert_tf.runs.settings import DistributionConfig
@@ -60,7 +60,7 @@ def _check_directory(plan: StudyPlan) -> None:
   """Refuses a directory of anything but this study; writes the study's identity."""
   path, identity = plan.path("study.json"), plan.identity()
   before = (
-    files.read_json(path)
+    json_files.read(path)
     if files.exists(path)
     else {}
     if files.listdir(plan.output_dir)
@@ -73,7 +73,7 @@ def _check_directory(plan: StudyPlan) -> None:
       f"{'; '.join(changed)}. Give the settings it was begun with, or choose another --output_dir."
     )
   files.makedirs(plan.output_dir)
-  files.write_json(path, identity)
+  json_files.write(path, identity)
 
 
 def main() -> None:

@@ -101,8 +101,8 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
   """
   check_finite(variables, prefix)
   names = sorted(variables)
-  with files.workplace(prefix) as folder:
-    temporary = files.unfinished(os.path.join(folder, os.path.basename(prefix)))
+  with files.staging_folder(prefix) as folder:
+    temporary = files.temporary_name(os.path.join(folder, os.path.basename(prefix)))
     try:
       with tf.device(coordinator_cpu()):
         tf.raw_ops.SaveV2(
@@ -112,7 +112,7 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
           tensors=[tf.constant(variables[name]) for name in names],
         )
       for suffix in (_DATA_SUFFIX, ".index"):
-        files.publish(temporary + suffix, prefix + suffix)
+        files.move_into_place(temporary + suffix, prefix + suffix)
     except files.StoreError:
       raise
     except (tf.errors.OpError, OSError) as error:
@@ -165,7 +165,7 @@ def latest_bundle(directory: str) -> str | None:
     return latest
   # A killed process may leave an index under its temporary name, without data.
   names = [name for name in files.listdir(directory) if name.endswith(".index")]
-  prefixes = [prefix for prefix in map(strip_suffix, names) if not files.is_unfinished(prefix)]
+  prefixes = [prefix for prefix in map(strip_suffix, names) if not files.is_temporary(prefix)]
   if len(prefixes) > 1:
     raise UserError(
       f"Of several checkpoints one must be named. Received: {directory} with "

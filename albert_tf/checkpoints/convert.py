@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.checkpoints import bundle, fast_tokenizer, huggingface
 from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.checkpoints.load import MatchReport, match
@@ -177,7 +177,7 @@ def _write_tokenizer(
   ) as stream:
     stream.write(vocabulary)
   if name != HUGGING_FACE_MODEL:
-    files.write_json(os.path.join(directory, "tokenizer.json"), settings.to_dict())
+    json_files.write(os.path.join(directory, "tokenizer.json"), settings.to_dict())
     return
   if isinstance(settings, WordPieceConfig):
     values = {

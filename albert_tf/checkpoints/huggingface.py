@@ -8,7 +8,7 @@ import numpy as np
 from safetensors import SafetensorError
 import safetensors.numpy
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.checkpoints.name_map import (
   HEADS,
   Entry,
@@ -167,7 +167,7 @@ def write_directory(
   safetensors.numpy.save_file(
     tensors, os.path.join(directory, SAFETENSORS_FILE), metadata={"format": "pt"}
   )
-  files.write_json(os.path.join(directory, "config.json"), dict(sorted(values.items())))
+  json_files.write(os.path.join(directory, "config.json"), dict(sorted(values.items())))
 
 
 def write_sentence_modules(directory: str, config: AlbertConfig, task: TaskSpec) -> None:
@@ -193,7 +193,7 @@ def write_sentence_modules(directory: str, config: AlbertConfig, task: TaskSpec)
     "1_Pooling/config.json": {"word_embedding_dimension": config.hidden_size, **pooling},
     "sentence_bert_config.json": {"max_seq_length": task.max_seq_length, "do_lower_case": False},
   }.items():
-    files.write_json(os.path.join(directory, name), values)
+    json_files.write(os.path.join(directory, name), values)
 
 
 def _all_entries(config: AlbertConfig) -> list[Entry]:

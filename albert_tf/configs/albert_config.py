@@ -8,7 +8,7 @@ import dataclasses
 import json
 from typing import Any, Literal
 
-from albert_tf import files
+from albert_tf import json_files
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
@@ -330,7 +330,7 @@ class AlbertConfig(Settings):
     cls, path: str, *, huggingface: bool | None = None, **defaults: Any
   ) -> "AlbertConfig":
     """Reads a JSON file as `from_dict`; `defaults` are for keys that the file leaves out."""
-    return cls.from_dict(defaults | files.read_json(path), source=path, huggingface=huggingface)
+    return cls.from_dict(defaults | json_files.read(path), source=path, huggingface=huggingface)
 
   @classmethod
   def from_name(cls, name: str, **changes: Any) -> "AlbertConfig":

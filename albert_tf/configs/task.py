@@ -9,7 +9,7 @@ import dataclasses
 import os
 from typing import Any, Literal, NamedTuple
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.configs.albert_config import MOST_POSITIONS
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
@@ -147,7 +147,7 @@ class TaskSpec(Settings):
 
   def save(self, directory: str) -> None:
     """Writes `task.json`."""
-    files.write_json(os.path.join(directory, TASK_FILE), dataclasses.asdict(self))
+    json_files.write(os.path.join(directory, TASK_FILE), dataclasses.asdict(self))
 
   @classmethod
   def load(cls, directory: str) -> "TaskSpec":
@@ -171,7 +171,7 @@ class TaskSpec(Settings):
     saved = None
     path = os.path.join(directory, TASK_FILE)
     if files.exists(path):
-      saved = cls.from_dict(files.read_json(path), source=path)
+      saved = cls.from_dict(json_files.read(path), source=path)
     huggingface = read_huggingface_task(directory)
     if huggingface is None:
       return saved
@@ -203,7 +203,7 @@ def read_huggingface_task(directory: str) -> TaskSpec | None:
   path = os.path.join(directory, "config.json")
   if not files.exists(path):
     return None
-  config = files.read_json(
+  config = json_files.read(
     path, problem_type=str | None, id2label=dict | None, max_position_embeddings=int | None
   )
   kind_of_problem = {
@@ -238,7 +238,7 @@ def read_huggingface_task(directory: str) -> TaskSpec | None:
   max_seq_length = config.get("max_position_embeddings") or 512
   tokenizer_path = os.path.join(directory, "tokenizer_config.json")
   if files.exists(tokenizer_path):
-    tokenizer_config = files.read_json(tokenizer_path, model_max_length=float | int | None)
+    tokenizer_config = json_files.read(tokenizer_path, model_max_length=float | int | None)
     limit = tokenizer_config.get("model_max_length")
     if limit:
       # A number such as 1e30 means: no limit.
@@ -259,7 +259,7 @@ def best_run(directory: str) -> str:
   """The directory of the best seed, for a fine-tuning with several; else `directory` itself."""
   path = os.path.join(directory, RESULTS_FILE)
   if files.exists(path):
-    seed_folder = files.read_json(path, best_run=str | None).get("best_run")
+    seed_folder = json_files.read(path, best_run=str | None).get("best_run")
     if seed_folder:
       return os.path.join(directory, seed_folder)
   return directory

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from absl import logging
 import numpy as np
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, is_finite, setting
 
@@ -277,7 +277,7 @@ def _json_table(path: str) -> Table:
   rows = {}
   for number, line in enumerate(read_lines(path), 1):
     if line.strip():
-      rows[number] = files.parse_json(line, f"line {number} of {path}")
+      rows[number] = json_files.parse(line, f"line {number} of {path}")
   # All keys in the order in which they first occur.
   names = dict.fromkeys(name for row in rows.values() for name in row)
   return Table(source=path, names=list(names), rows=list(rows.values()), lines=list(rows))

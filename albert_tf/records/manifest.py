@@ -6,6 +6,7 @@ import os
 from typing import Any, Literal
 
 from albert_tf import files as file_lib
+from albert_tf import json_files
 from albert_tf.errors import UserError
 from albert_tf.records.features import PretrainingSpec
 from albert_tf.settings import Settings, setting
@@ -93,7 +94,7 @@ class Manifest(Settings, kw_only=False):
 
   def save(self, directory: str) -> None:
     """Writes `directory`/manifest.json atomically."""
-    file_lib.write_json(os.path.join(directory, MANIFEST_NAME), self.to_dict())
+    json_files.write(os.path.join(directory, MANIFEST_NAME), self.to_dict())
 
   @classmethod
   def find(cls, directory: str) -> "Manifest | None":
@@ -105,7 +106,7 @@ class Manifest(Settings, kw_only=False):
     path = os.path.join(directory, MANIFEST_NAME)
     if not file_lib.exists(path):
       return None
-    return cls.from_dict(file_lib.read_json(path), source=path)
+    return cls.from_dict(json_files.read(path), source=path)
 
   def check(self, *, source: str = "the records", **asked: Any) -> None:
     """Raises `UserError` if a value of `MODEL_FIELDS` contradicts the records; None is no value."""

@@ -158,7 +158,7 @@ class CheckpointStore:
       lacks_index = is_data and f"{strip_suffix(name)}.index" not in names
       # TensorFlow adds suffixes of its own to names of unfinished files.
       is_unfinished = (
-        files.is_unfinished(name) or re.match(r"model\.ckpt-\d+\.tmp-", name) is not None
+        files.is_temporary(name) or re.match(r"model\.ckpt-\d+\.tmp-", name) is not None
       )
       if lacks_index or is_unfinished:
         files.remove(os.path.join(self._directory, name))

@@ -10,7 +10,7 @@ import zlib
 from absl import logging
 import tensorflow as tf
 
-from albert_tf import compat, files, tpu_host
+from albert_tf import compat, json_files, tpu_host
 from albert_tf.errors import UserError
 from albert_tf.pipelines.batches import HostShard
 from albert_tf.runs import slice_hosts
@@ -53,9 +53,11 @@ def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
 def _several_workers() -> bool:
   """Whether TF_CONFIG names several workers."""
   text = os.environ.get("TF_CONFIG") or "{}"
-  config = files.parse_json(text, "TF_CONFIG", cluster=dict | None, task=dict | None)
+  config = json_files.parse(text, "TF_CONFIG", cluster=dict | None, task=dict | None)
   cluster = config.get("cluster") or {}
-  files.check_fields(cluster, "The cluster of TF_CONFIG", chief=list | None, worker=list | None)
+  json_files.check_fields(
+    cluster, "The cluster of TF_CONFIG", chief=list | None, worker=list | None
+  )
   chiefs = cluster.get("chief") or []
   workers = cluster.get("worker") or []
   return len(chiefs) + len(workers) > 1

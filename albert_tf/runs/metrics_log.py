@@ -5,7 +5,7 @@ import json
 import math
 from typing import Any
 
-from albert_tf import files
+from albert_tf import files, json_files
 
 
 class MetricsLog:
@@ -56,7 +56,7 @@ def read_metrics(path: str) -> list[dict[str, Any]]:
     return []
   lines = files.read_bytes(path).splitlines()
   return [
-    files.parse_json(line, f"line {number} of {path}", step=int, split=str)
+    json_files.parse(line, f"line {number} of {path}", step=int, split=str)
     for number, line in enumerate(lines, 1)
   ]
 

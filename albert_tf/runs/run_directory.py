@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf import __version__, files
+from albert_tf import __version__, files, json_files
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.lock import is_lock
@@ -37,14 +37,14 @@ def check(
   path = os.path.join(directory, RUN_FILE)
   if files.exists(path):
     if identity is not None:
-      recorded = files.read_json(path, identity=dict)["identity"]
+      recorded = json_files.read(path, identity=dict)["identity"]
       _check_identity(directory, recorded, identity)
     return
 
   # Without run.json only the traces of an earlier start may be there.
   foreign_names = []
   for name in files.listdir(directory):
-    is_of_a_start = is_lock(name) or files.is_unfinished(name)
+    is_of_a_start = is_lock(name) or files.is_temporary(name)
     if not is_of_a_start and not name.startswith(tuple(beside)):
       foreign_names.append(name)
   if foreign_names:
@@ -87,9 +87,9 @@ def write(
     "keras": keras.__version__,
   }
   # Written first, so that a run killed here can be continued.
-  files.write_json(os.path.join(directory, RUN_FILE), {**record, "versions": versions})
+  json_files.write(os.path.join(directory, RUN_FILE), {**record, "versions": versions})
   for name in files.listdir(directory):
-    if files.is_unfinished(name):  # Of a killed process.
+    if files.is_temporary(name):  # Of a killed process.
       files.remove(os.path.join(directory, name))
   files.write_text(os.path.join(directory, CONFIG_FILE), config.to_json_string())
   if flags:

@@ -8,7 +8,7 @@ import shlex
 import statistics
 from typing import Any
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.configs import AlbertConfig
 from albert_tf.pretraining.curves import save_png
 from albert_tf.pretraining.watch import not_learned
@@ -76,7 +76,7 @@ def write_report(plan: StudyPlan) -> str:
       # A model that has learned nothing says nothing about its arm.
       evaluation = _last_evaluation(reports)
       if evaluation:
-        settings = files.read_json(os.path.join(run_dir, "run.json"))["settings"]
+        settings = json_files.read(os.path.join(run_dir, "run.json"))["settings"]
         for warning in not_learned(evaluation, settings):
           warnings.append(f"- {row.title}, seed {seed}: {warning}")
     rows.append(row)
@@ -150,7 +150,7 @@ def _read_probes(probe_dir: str) -> tuple[dict[str, float], dict[str, list[float
   path = os.path.join(probe_dir, "eval.json")
   if not files.exists(path):
     return metrics, layers
-  for set_name, results in files.read_json(path, sets=dict)["sets"].items():
+  for set_name, results in json_files.read(path, sets=dict)["sets"].items():
     layers = results.get("layer_similarity", layers)
     for name, value in results.items():
       if isinstance(value, (int, float)):
@@ -170,7 +170,7 @@ def read_tasks(tasks_dir: str) -> dict[str, float]:
   for name, task in TASKS.items():
     path = os.path.join(tasks_dir, name, "results.json")
     if files.exists(path):
-      results = files.read_json(path)
+      results = json_files.read(path)
       # A fine-tuning with several seeds wrote the median of each metric.
       metrics = results.get("median", results)
       score = statistics.fmean(metrics[metric] for metric in task.metrics)

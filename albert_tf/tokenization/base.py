@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.errors import UserError
 from albert_tf.tokenization import config as config_lib
 
@@ -69,7 +69,7 @@ class Tokenizer:
     files.makedirs(files.text_of(directory))
     with files.atomic_writer(os.path.join(directory, self.FILE)) as stream:
       stream.write(self.model_bytes)
-    files.write_json(os.path.join(directory, config_lib.CONFIG_FILE), self.config.to_dict())
+    json_files.write(os.path.join(directory, config_lib.CONFIG_FILE), self.config.to_dict())
 
   # SentencePiece's processor cannot be pickled: a worker process makes its own.
   def __reduce__(self) -> Any:

@@ -6,7 +6,7 @@
 import os
 from typing import Any, Literal
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 from albert_tf.tokenization.saved_tokenizer import negated, read_saved_tokenizer
@@ -153,11 +153,11 @@ def _find_sentencepiece_config(file: str) -> TokenizerConfig:
     path = os.path.join(folder, CONFIG_FILE)
   if not files.exists(path):
     return TokenizerConfig()
-  return TokenizerConfig.from_dict(files.read_json(path), source=path)
+  return TokenizerConfig.from_dict(json_files.read(path), source=path)
 
 
 def _read_json(path: str, **types: Any) -> dict[str, Any]:
   """The object in a file; empty where there is none."""
   if not files.exists(path):
     return {}
-  return files.read_json(path, **types)
+  return json_files.read(path, **types)

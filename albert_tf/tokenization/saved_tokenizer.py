@@ -9,7 +9,7 @@ from typing import Any
 
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
-from albert_tf import files
+from albert_tf import json_files
 from albert_tf.errors import UserError
 
 NEVER = -1e4  # A score so low that a token is never chosen.
@@ -24,7 +24,7 @@ def read_saved_tokenizer(path: str) -> tuple[bytes, dict[str, Any]]:
   Raises:
     UserError: the file is damaged, or has another model or other steps before it.
   """
-  values = files.read_json(path)
+  values = json_files.read(path)
   try:
     model_type = values["model"]["type"]
     if model_type == "WordPiece":

@@ -127,10 +127,10 @@ def test_an_upload_taken_for_complete_is_made_again(bucket, commands):
 
 
 def test_a_full_disk_of_temporary_files_is_not_the_stores_fault(monkeypatch):
-  def publish(source, target):
+  def move_into_place(source, target):
     raise OSError(errno.ENOSPC, "No space left on device")
 
-  monkeypatch.setattr(files, "publish", publish)
+  monkeypatch.setattr(files, "move_into_place", move_into_place)
   with pytest.raises(
     files.StoreError, match=f"{tempfile.gettempdir()}: no space is left .* set TMPDIR"
   ):

@@ -14,7 +14,7 @@ from support.goldens import SPM_MODEL, TINY, golden
 from support.tiny_run import as_bytes
 import tensorflow as tf
 
-from albert_tf import AlbertEncoder, AlbertMaskedLM, files
+from albert_tf import AlbertEncoder, AlbertMaskedLM, files, json_files
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.keras_api.exports import export_saved_model
@@ -87,10 +87,10 @@ def test_a_full_disk_is_named_whichever_library_meets_it(write, tmp_path, monkey
     export()
   assert list(tmp_path.rglob("*")) == [tmp_path / "out"]
   monkeypatch.setattr(
-    files, "unfinished", lambda path: os.symlink("/dev/full", f"{path}.tmp") or f"{path}.tmp"
+    files, "temporary_name", lambda path: os.symlink("/dev/full", f"{path}.tmp") or f"{path}.tmp"
   )
   with pytest.raises(UserError, match=f"{tmp_path}/file.json: no space left"):
-    files.write_json(f"{tmp_path}/file.json", {})
+    json_files.write(f"{tmp_path}/file.json", {})
   assert list(tmp_path.rglob("*")) == [tmp_path / "out"]
 
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.job import PLAN_NAME, Job
@@ -75,7 +75,7 @@ class BeamRunner:
     _ = by_file | "sort and write" >> beam.Map(_write_file, job)
     result_path = os.path.join(job.work_dir, _RESULT_NAME)
     total = made.result | "add up" >> beam.CombineGlobally(_total, job)
-    _ = total | "describe" >> beam.Map(functools.partial(files.write_json, result_path))
+    _ = total | "describe" >> beam.Map(functools.partial(json_files.write, result_path))
     _run(pipeline)
 
     record_files = []
@@ -87,7 +87,7 @@ class BeamRunner:
           record_file = write_shard(path, split, (), plan=job.plan_sha256)
         record_files.append(record_file)
     result = BlockResult(job)
-    result.add(files.read_json(result_path))
+    result.add(json_files.read(result_path))
     return result, record_files
 
 

@@ -17,7 +17,7 @@ import os
 from typing import Any
 import unicodedata
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.errors import UserError
 from albert_tf.records import Manifest, RecordFile
 from albert_tf.records.manifest import MANIFEST_NAME
@@ -216,7 +216,7 @@ def prepare_work(job: Job) -> None:
     plan_paths.append(plan_path)
     if files.exists(plan_path):
       continues = True
-      begun_with = dict(files.read_json(plan_path))
+      begun_with = dict(json_files.read(plan_path))
       begun_with["input"] = input_of(begun_with)
       _check_same(directory, begun_with, dict(job.plan, input=input_of(job.plan)))
 
@@ -227,7 +227,7 @@ def prepare_work(job: Job) -> None:
         f"and no {MANIFEST_NAME}. Choose an empty directory."
       )
   for plan_path in plan_paths:
-    files.write_json(plan_path, job.plan)
+    json_files.write(plan_path, job.plan)
 
 
 def _check_same(directory: str, made_with: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
@@ -259,14 +259,14 @@ def remove_work(job: Job) -> None:
   What is left then has the plan, or is empty.
   """
   for name in files.listdir(job.output_dir):
-    if files.is_unfinished(name):
+    if files.is_temporary(name):
       files.remove(os.path.join(job.output_dir, name))
   for directory in job.work_dirs:
     names = files.listdir(directory)
     plan_path = os.path.join(directory, PLAN_NAME)
     if names and PLAN_NAME not in names:
       continue
-    if names and _identity(files.read_json(plan_path)) != _identity(job.plan):
+    if names and _identity(json_files.read(plan_path)) != _identity(job.plan):
       continue
     # A file may be gone: in a bucket, or where another process does the same.
     with contextlib.suppress(FileNotFoundError):

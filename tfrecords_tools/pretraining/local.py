@@ -17,7 +17,7 @@ import signal
 import threading
 from typing import Any, ClassVar
 
-from albert_tf import files, progress
+from albert_tf import files, json_files, progress
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.job import Job
@@ -174,7 +174,7 @@ def _finished_block(job: Job, file_index: int, index: int) -> dict[str, Any] | N
   path = f"{_block_prefix(job, file_index, index)}.json"
   if not files.exists(path):
     return None
-  description = files.read_json(path, result=dict)
+  description = json_files.read(path, result=dict)
   if description.get("plan") != job.block_sha256(file_index):
     return None
   result: dict[str, Any] = description["result"]

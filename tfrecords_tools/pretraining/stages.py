@@ -15,7 +15,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile, ShardIndexer
 from tfrecords_tools.corpus import CorpusStats, iter_documents
@@ -343,7 +343,7 @@ def write_shard(path: str, split: str, records: Iterable[bytes], *, plan: str) -
     num_bytes=index.num_bytes,
     crc32c=f"{crc:08x}",
   )
-  files.write_json(f"{path}.json", {"plan": plan, "file": dataclasses.asdict(record_file)})
+  json_files.write(f"{path}.json", {"plan": plan, "file": dataclasses.asdict(record_file)})
   return record_file
 
 
@@ -352,7 +352,7 @@ def read_description(path: str, *, plan: str) -> RecordFile | None:
   description_path = f"{path}.json"
   if not files.exists(description_path):
     return None
-  description = files.read_json(description_path, plan=str)
+  description = json_files.read(description_path, plan=str)
   if description["plan"] != plan:
     return None
   return RecordFile.from_dict(description["file"], source=description_path)

@@ -6,7 +6,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf import __version__, files
+from albert_tf import __version__, files, json_files
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine import run_directory
@@ -84,8 +84,8 @@ def combine(
   splits = answered_splits(task, evaluates=evaluates, predicts=predict or not evaluates)
   identity = {"task": task.spec.name, "ensemble_of": list(directories)}
   path = os.path.join(output_dir, run_directory.RUN_FILE)
-  same = files.exists(path) and files.read_json(path).get("identity") == identity
-  if not same and [name for name in files.listdir(output_dir) if not files.is_unfinished(name)]:
+  same = files.exists(path) and json_files.read(path).get("identity") == identity
+  if not same and [name for name in files.listdir(output_dir) if not files.is_temporary(name)]:
     raise UserError(
       f"An ensemble needs a new or empty output directory, or its own. Received: {output_dir}, which holds something "
       "else. Choose another --output_dir."
@@ -122,10 +122,10 @@ def combine(
   }
 
   files.makedirs(output_dir)
-  files.write_json(path, {"identity": identity, "albert_tf": __version__})
+  json_files.write(path, {"identity": identity, "albert_tf": __version__})
   for name, outputs in made.items():
     task.write_predictions(outputs, name, output_dir)
-  files.write_json(os.path.join(output_dir, RESULTS_FILE), results)
+  json_files.write(os.path.join(output_dir, RESULTS_FILE), results)
   return results
 
 

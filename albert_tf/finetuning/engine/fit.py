@@ -11,7 +11,7 @@ from typing import Any
 from absl import logging
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.checkpoints import load_weights
 from albert_tf.checkpoints.bundle import read_bundle
 from albert_tf.compat import device_kind, keras
@@ -116,7 +116,7 @@ def fine_tune(
       return runs[settings.seeds[0]]
     summary = results.summarize(runs, best_metric=task.best_metric)
     if workers.is_chief:
-      files.write_json(os.path.join(output_dir, RESULTS_FILE), summary)
+      json_files.write(os.path.join(output_dir, RESULTS_FILE), summary)
     return summary
 
 
@@ -159,7 +159,7 @@ class _FineTuning:
     )
     trained = run_directory.best_weights(directory)
     path = os.path.join(directory, RESULTS_FILE)
-    found = files.read_json(path) if trained and files.exists(path) else {}
+    found = json_files.read(path) if trained and files.exists(path) else {}
     # Of other test data than these, perhaps.
     found = {name: value for name, value in found.items() if not name.startswith("test")}
     # Of all workers, and before one of them writes what another still reads.
@@ -204,7 +204,7 @@ class _FineTuning:
         spec.save(directory)
       for name, of_split in outputs.items():
         task.write_predictions(of_split, name, directory)
-      files.write_json(path, found)
+      json_files.write(path, found)
       # Three times the size of the weights.
       run_directory.remove(os.path.join(directory, run_directory.STATE))
     return found

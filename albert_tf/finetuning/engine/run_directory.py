@@ -16,7 +16,7 @@ import json
 import os
 from typing import Any
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.checkpoints.bundle import latest_bundle
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
@@ -66,7 +66,7 @@ def check(
     return
   check_task(start.checkpoint.directory, task.spec)
   if best_weights(directory) and not files.is_within(start.source, output_dir):
-    run = files.read_json(os.path.join(directory, RUN_FILE), sources=dict)
+    run = json_files.read(os.path.join(directory, RUN_FILE), sources=dict)
     if start.source != run["sources"].get("init_checkpoint"):
       raise UserError(
         f"A run is evaluated with its own weights. Received: {directory}, which has its own, and {start.source}. Leave "

@@ -8,7 +8,7 @@ import os
 import string
 from typing import Any, NamedTuple
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import Table, cell_text, read_lines
 from albert_tf.settings import Settings, setting
@@ -77,7 +77,7 @@ def _race_folder(data_dir: str, split: str, level: str) -> str:
 
 def _questions(line: str, *, where: str, level: str) -> list[ChoiceExample]:
   """The questions of a passage, such as `high7.txt:0`, `high7.txt:1`."""
-  passage = files.parse_json(line, where)
+  passage = json_files.parse(line, where)
   examples = []
   try:
     name = passage.get("id") or os.path.basename(where)

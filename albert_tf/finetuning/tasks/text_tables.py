@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from albert_tf import files
+from albert_tf import json_files
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import Table, TableColumns, cell_text, finite_number
 
@@ -124,7 +124,7 @@ def _listed_labels(cell: Any, *, where: str) -> tuple[str, ...]:
   """The labels in one cell: a list, its JSON text, or names with "," ";" or "|" between them."""
   # A list in .csv and .tsv is text, such as '["air", "blue"]'.
   if isinstance(cell, str) and cell.lstrip().startswith("["):
-    cell = files.parse_json(f'{{"labels": {cell}}}', where, labels=list)["labels"]
+    cell = json_files.parse(f'{{"labels": {cell}}}', where, labels=list)["labels"]
   if not isinstance(cell, list):
     cell = re.split("[,;|]", cell_text(cell))
   labels = [_label(name) for name in cell]

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import special
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import json_files
 from albert_tf.checkpoints.bundle import coordinator_cpu
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.rows import in_blocks
@@ -132,10 +132,10 @@ def write_answers(
     n_best[question.id] = _n_best(answer.candidates)
     null_odds[question.id] = answer.null_score
   texts = best_texts(data, decoded, threshold=threshold)
-  files.write_json(os.path.join(directory, "predictions.json"), texts)
-  files.write_json(os.path.join(directory, N_BEST_FILE), n_best)
+  json_files.write(os.path.join(directory, "predictions.json"), texts)
+  json_files.write(os.path.join(directory, N_BEST_FILE), n_best)
   if data.version == "2.0":
-    files.write_json(os.path.join(directory, NULL_ODDS_FILE), null_odds)
+    json_files.write(os.path.join(directory, NULL_ODDS_FILE), null_odds)
 
 
 def _n_best(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
@@ -160,10 +160,10 @@ def read_answers(directory: str, data: SquadData) -> list[Decoded]:
   Raises:
     UserError: a file is missing, or is for other questions.
   """
-  n_best = files.read_json(os.path.join(directory, N_BEST_FILE))
+  n_best = json_files.read(os.path.join(directory, N_BEST_FILE))
   null_odds: dict[str, Any] = {}
   if data.version == "2.0":
-    null_odds = files.read_json(os.path.join(directory, NULL_ODDS_FILE))
+    null_odds = json_files.read(os.path.join(directory, NULL_ODDS_FILE))
   # Of the same questions, in any order.
   ids = [question.id for question in data.questions]
   if n_best.keys() != set(ids):

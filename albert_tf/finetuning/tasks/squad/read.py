@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from albert_tf import files
+from albert_tf import json_files
 from albert_tf.errors import UserError
 
 
@@ -66,7 +66,7 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
       questions.
   """
   # Questions refer to paragraphs by number: each paragraph is kept once.
-  document = files.read_json(path)
+  document = json_files.read(path)
   paragraphs: list[Paragraph] = []
   questions = []
   contradictory = []  # Neither an answer nor said to have none, or both.
