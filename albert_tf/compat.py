@@ -12,6 +12,7 @@ import warnings
 from google.protobuf import json_format
 import keras
 import tensorflow as tf
+from tensorflow.python.eager import context
 from tensorflow.python.framework import kernels
 
 from albert_tf.errors import UserError
@@ -31,6 +32,11 @@ def device_kind(strategy: tf.distribute.Strategy | None = None) -> str:
   if isinstance(strategy, tf.distribute.OneDeviceStrategy):
     return "gpu" if "GPU" in strategy.extended.worker_devices[0] else "cpu"
   return "gpu" if tf.config.get_visible_devices("GPU") else "cpu"
+
+
+def coordinator_cpu() -> str:
+  """The CPU of this process. With a slice of TPU hosts, "/cpu:0" is the CPU of the first host."""
+  return f"{context.context().host_address_space()}/device:CPU:0"
 
 
 def raw_variable(variable: Any) -> tf.Variable:

@@ -66,7 +66,7 @@ def _records(folder: str) -> str:
 
 def _losses(run: str, records: str) -> dict[int, dict[str, float]]:
   """Depth → metrics on the held-out text."""
-  from albert_tf.checkpoints import read_checkpoint
+  from albert_tf.checkpoints.checkpoint import read_checkpoint
   from albert_tf.pretraining.evaluation import evaluate_checkpoint
   from albert_tf.records import PretrainingSpec
   from albert_tf.runs.distribution import make_strategy

@@ -31,10 +31,10 @@ import common
 from step_contenders import FLOOR, FLOPS_MARK, Batch, Step, Work, contenders
 
 from albert_tf.compat import STACK, keras
-from albert_tf.configs import AlbertConfig, named_sizes
+from albert_tf.configs import SIZES, AlbertConfig
 from albert_tf.errors import UserError
 
-_SIZE = flags.DEFINE_enum("size", "base", named_sizes(), "The model.")
+_SIZE = flags.DEFINE_enum("size", "base", list(SIZES), "The model.")
 _DTYPE = flags.DEFINE_list(
   "dtype", ["float32"], "Precisions, each with its floor: float32, bfloat16."
 )

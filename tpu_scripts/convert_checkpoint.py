@@ -6,9 +6,9 @@ Weights are copied bit for bit, including heads and optimizer state. The command
 unused weight is an error unless a flag allows it.
 """
 
+from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.cli import commands
 from albert_tf.cli.startup import load_tensorflow
-from albert_tf.configs.conversion import ConvertOptions
 from albert_tf.settings import Settings, setting
 
 
@@ -31,7 +31,7 @@ def main() -> None:
   options = commands.from_flags(ConvertOptions)
   # After the flags are read: TensorFlow takes seconds to import.
   load_tensorflow()
-  from albert_tf.checkpoints import convert
+  from albert_tf.checkpoints.convert import convert
 
   report = convert(command.input, command.output, options)
   print("\n".join(report.lines()))

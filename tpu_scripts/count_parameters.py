@@ -9,7 +9,7 @@ Example:
 from collections.abc import Mapping
 
 from albert_tf.cli import commands
-from albert_tf.configs import HEADS, AlbertConfig, ModelChoice, count_parameters, named_sizes
+from albert_tf.configs import HEADS, SIZES, AlbertConfig, ModelChoice, count_parameters
 from albert_tf.progress import markdown_table
 
 commands.define_flags(ModelChoice)
@@ -40,7 +40,7 @@ def table(configs: Mapping[str, AlbertConfig]) -> str:
 def main() -> None:
   model = commands.from_flags(ModelChoice)
   name = model.size or model.albert_config_file
-  configs = {name: AlbertConfig.from_name(name) for name in named_sizes()}
+  configs = {name: AlbertConfig.from_name(name) for name in SIZES}
   print(table({name or "": model.config()} if name or model.changes else configs))
 
 

@@ -96,7 +96,7 @@ def main() -> None:
   distribution = commands.from_flags(DistributionConfig)
   # Rows of many files: small reads, and not the 64 MiB that TensorFlow would ask a bucket for.
   load_tensorflow(distribution.tpu, reads_extents=True)
-  from albert_tf.checkpoints import read_checkpoint
+  from albert_tf.checkpoints.checkpoint import read_checkpoint
   from albert_tf.pretraining.evaluation import evaluate_checkpoint
   from albert_tf.records import PretrainingSpec
   from albert_tf.runs.distribution import Workers, make_strategy

@@ -1,6 +1,10 @@
-"""`Checkpoint`: weights under the original's names, with configuration and tokenizer; finding and reading one."""
+"""`Checkpoint`: weights under the original's names, with configuration and tokenizer.
 
-from collections.abc import Mapping
+`read_checkpoint` finds and reads one of any format; conversion, `from_pretrained` and fine-tuning
+call it.
+"""
+
+from collections.abc import Mapping, Sequence
 import dataclasses
 import os
 import re
@@ -9,14 +13,16 @@ import numpy as np
 
 from albert_tf import files, tokenization
 from albert_tf.checkpoints import bundle, huggingface
-from albert_tf.checkpoints.name_map import check_encoder
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import best_run
 from albert_tf.errors import UserError
+from albert_tf.modeling.name_map import variable_entries
 from albert_tf.tokenization import Tokenizer, TokenizerConfig
 from albert_tf.tokenization.config import WordPieceConfig, find_tokenizer, find_vocabulary
 
 _SLOT = re.compile(r"^(?P<name>.+)/(adam_m|adam_v)$")
+# `module/` or `module_N/`, which names have in graphs with a TF-Hub module.
+_MODULE_PREFIX = re.compile(r"^module(_\d+)?/")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,11 +55,12 @@ class Checkpoint:
     Raises:
       UserError: there is none, or its vocabulary size is not the model's.
     """
-    path = path or (self.tokenizer[0] if self.tokenizer else "")
+    if not path and self.tokenizer:
+      path, _ = self.tokenizer
     if not path:
       raise UserError(
-        f"The weights need the tokenizer they were trained with. Received: {self.path} without a SentencePiece model "
-        "next to its configuration. Put it there as spm.model, or name it with "
+        f"The weights need the tokenizer they were trained with. Received: {self.path} without a "
+        "SentencePiece model next to its configuration. Put it there as spm.model, or name it with "
         "--spm_model_file (a WordPiece vocabulary with run_glue.py --vocab_file)."
       )
     return load_tokenizer(path, self.config, do_lower_case=do_lower_case)
@@ -62,12 +69,13 @@ class Checkpoint:
 def load_tokenizer(
   path: str, config: AlbertConfig, *, do_lower_case: bool | None = None
 ) -> Tokenizer:
-  """Loads a SentencePiece model or a WordPiece vocabulary (.txt), and checks its size against the model's."""
+  """Loads a SentencePiece model or a WordPiece vocabulary (.txt); its size must be the model's."""
   tokenizer = tokenization.load_tokenizer(path, do_lower_case=do_lower_case)
   if tokenizer.vocab_size != config.vocab_size:
     raise UserError(
-      f"Tokenizer and model must have one vocabulary. Received: {path} with {tokenizer.vocab_size} tokens for a "
-      f"model of {config.vocab_size}. Give the vocabulary that the weights were trained with."
+      f"Tokenizer and model must have one vocabulary. Received: {path} with {tokenizer.vocab_size} "
+      f"tokens for a model of {config.vocab_size}. Give the vocabulary that the weights were "
+      "trained with."
     )
   return tokenizer
 
@@ -76,8 +84,8 @@ def read_checkpoint(path: files.Path, *, config_file: str = "") -> Checkpoint:
   """Reads a checkpoint of any known format.
 
   Args:
-    path: a run directory, a released directory, a SavedModel, a Hugging Face directory, a weights file, or
-      the prefix of a TensorFlow checkpoint (a known suffix such as `.index` is ignored).
+    path: a run directory, a released directory, a SavedModel, a Hugging Face directory, a weights
+      file, or the prefix of a TensorFlow checkpoint (a known suffix such as `.index` is ignored).
     config_file: the configuration; empty: the one in the folder of the weights.
 
   Returns:
@@ -88,38 +96,43 @@ def read_checkpoint(path: files.Path, *, config_file: str = "") -> Checkpoint:
   """
   location = find_checkpoint(path)
   is_huggingface = location.endswith(".safetensors")
-  names = (
-    ("config.json",) if is_huggingface else ("albert_config.json", "assets/albert_config.json")
-  )
-  config_path = find_config(location, config_file=config_file, names=names)
+  config_path = config_file or _find_config(location, is_huggingface)
   folder = os.path.dirname(config_path)
   config = AlbertConfig.from_json_file(config_path, huggingface=is_huggingface or None)
+
+  # Tensors are weights, state of the optimizer, or neither.
   slots: dict[str, np.ndarray] = {}
-  step = 0
+  global_step = 0
   if is_huggingface:
-    variables, dropped = huggingface.to_original(
-      huggingface.read_tensors(location), config, source=location
-    )
+    tensors = huggingface.read_tensors(location)
+    variables, dropped = huggingface.to_original(tensors, config, source=location)
   else:
-    variables = _without_module_prefix(bundle.read_bundle(location), location)
-    step = int(variables.pop("global_step", 0))
-    slots = {
-      name: v
-      for name, v in variables.items()
-      if (m := _SLOT.match(name)) and m["name"] in variables
-    }
-    state = [name for name in variables if name.startswith(bundle.HOST_PREFIX)]
-    dropped = [(name, "training state of a run, not a weight") for name in state]
-    variables = {name: value for name, value in variables.items() if name not in {*slots, *state}}
-  check_encoder(config, variables, source=location)
+    tensors = _without_module_prefix(bundle.read_bundle(location), location)
+    global_step = int(tensors.pop("global_step", 0))
+    variables = {}
+    dropped = []
+    for name, value in tensors.items():
+      slot = _SLOT.match(name)
+      if slot and slot["name"] in tensors:
+        slots[name] = value
+      elif name.startswith(bundle.HOST_PREFIX):
+        dropped.append((name, "training state of a run, not a weight"))
+      else:
+        variables[name] = value
+
+  # Shapes come first: a wrong configuration explains all that follows.
+  _check_encoder(config, variables, location)
   variables = {name: _as_float32(name, value, location) for name, value in variables.items()}
   bundle.check_finite(variables, location)
+  tokenizer = None
+  if find_vocabulary(folder):
+    tokenizer = find_tokenizer(folder)
   return Checkpoint(
     config=config,
     variables=variables,
     slots=slots,
-    global_step=step,
-    tokenizer=find_tokenizer(folder) if find_vocabulary(folder) else None,
+    global_step=global_step,
+    tokenizer=tokenizer,
     dropped=tuple(dropped),
     path=location,
     directory=folder or ".",
@@ -127,7 +140,10 @@ def read_checkpoint(path: files.Path, *, config_file: str = "") -> Checkpoint:
 
 
 def find_checkpoint(path: files.Path) -> str:
-  """Finds the weights file or bundle prefix: of a run the best or else the latest, of several runs the best one."""
+  """Finds the weights file or bundle prefix.
+
+  Of a run it is the best or else the latest, of several runs that of the best run.
+  """
   path = files.text_of(path)
   if path.endswith(".safetensors") and files.exists(path):
     return path
@@ -136,32 +152,36 @@ def find_checkpoint(path: files.Path) -> str:
     return prefix
   if not files.isdir(path):
     raise UserError(
-      f"A checkpoint must be a directory, a weights file or the prefix of a .index file. Received: {path!r}, "
-      "which does not exist. Check the path; names of hubs are not downloaded: fetch the files, and name their folder."
+      "A checkpoint must be a directory, a weights file or the prefix of a .index file. "
+      f"Received: {path!r}, which does not exist. Check the path; names of hubs are not downloaded: "
+      "fetch the files, and name their folder."
     )
+
+  # A directory of TensorFlow, of Hugging Face, or of a run.
   if files.exists(os.path.join(path, "saved_model.pb")):
     return os.path.join(path, "variables", "variables")
   safetensors = os.path.join(path, huggingface.SAFETENSORS_FILE)
   if files.exists(safetensors):
     return safetensors
-  found = bundle.find_bundle(best_run(path))
-  if found is not None:
-    return found
+  run_prefix = bundle.find_bundle(best_run(path))
+  if run_prefix is not None:
+    return run_prefix
+  content = ", ".join(files.listdir(path)[:6]) or "nothing"
   raise UserError(
-    "A checkpoint directory must hold model.ckpt-*.index, saved_model.pb, model.safetensors or a run's checkpoints/. "
-    f"Received: {path}, which holds {', '.join(sorted(files.listdir(path))[:6]) or 'nothing'}. Name the folder of "
-    "a run, of the original release, of a TF-Hub module or of Hugging Face's files."
+    "A checkpoint directory must hold model.ckpt-*.index, saved_model.pb, model.safetensors or a "
+    f"run's checkpoints/. Received: {path}, which holds {content}. Name the folder of a run, of "
+    "the original release, of a TF-Hub module or of Hugging Face's files."
   )
 
 
-def find_config(weights: str, *, config_file: str, names: tuple[str, ...]) -> str:
+def _find_config(weights: str, is_huggingface: bool) -> str:
   """Finds the configuration file in the folder of the weights, or up to two folders above."""
-  if config_file:
-    return config_file
-  directory = os.path.dirname(weights)
-  for folder in (directory, os.path.join(directory, ".."), os.path.join(directory, "..", "..")):
+  names: tuple[str, ...] = ("albert_config.json", "assets/albert_config.json")
+  if is_huggingface:
+    names = ("config.json",)
+  for parent in ("", "..", "../.."):
     for name in names:
-      candidate = files.abspath(os.path.join(folder, name))
+      candidate = files.abspath(os.path.join(os.path.dirname(weights), parent, name))
       if files.exists(candidate):
         return candidate
   raise UserError(
@@ -171,13 +191,44 @@ def find_config(weights: str, *, config_file: str, names: tuple[str, ...]) -> st
 
 
 def _without_module_prefix(tensors: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
-  """Removes `module/` or `module_N/`, which names have in graphs with a TF-Hub module."""
-  renamed = {re.sub(r"^module(_\d+)?/", "", name): value for name, value in tensors.items()}
+  renamed = {_MODULE_PREFIX.sub("", name): value for name, value in tensors.items()}
   if len(renamed) != len(tensors):
     raise UserError(
       f"A checkpoint must hold one model. Received: {source} with module/ and module_1/."
     )
   return renamed
+
+
+def _check_encoder(config: AlbertConfig, variables: Mapping[str, np.ndarray], source: str) -> None:
+  """Raises `UserError` if the shapes contradict the configuration, before a model is built."""
+  entries = variable_entries(config)
+  missing = []
+  for entry in entries:
+    if entry.name in variables:
+      check_shape(entry.name, variables[entry.name].shape, entry.shape, source)
+    else:
+      missing.append(entry.name)
+  # Single ones are for `match`, which knows what may be missing.
+  if 2 * len(missing) > len(entries):
+    raise UserError(
+      f"A checkpoint must hold what its configuration names. Received: {source}, missing: "
+      f"{missing[0]} and {len(missing) - 1} others of {len(entries)}. Give the configuration this "
+      "checkpoint was made with."
+    )
+
+
+def check_shape(
+  name: str, shape: Sequence[int], expected: Sequence[int | None], source: str
+) -> None:
+  """Raises `UserError` for a variable of another shape; None means any size."""
+  fits = len(shape) == len(expected) and all(
+    expected_size in (None, size) for size, expected_size in zip(shape, expected, strict=True)
+  )
+  if not fits:
+    raise UserError(
+      f"{name} must have the shape its configuration says, {list(expected)}. "
+      f"Received: {list(shape)} in {source}. Give the configuration this checkpoint was made with."
+    )
 
 
 def _as_float32(name: str, value: np.ndarray, source: str) -> np.ndarray:

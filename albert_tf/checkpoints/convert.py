@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 import dataclasses
 import json
-import math
 import os
 
 import numpy as np
@@ -12,34 +11,21 @@ from albert_tf import files, json_files
 from albert_tf.checkpoints import bundle, fast_tokenizer, huggingface
 from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.checkpoints.load import MatchReport, match
-from albert_tf.checkpoints.name_map import (
-  encoder_entries,
-  expand_sharing,
-  head_entries,
-  heads_present,
-)
+from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.conversion import ConvertOptions
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
+from albert_tf.modeling.name_map import ALL_HEADS, expand_sharing, head_names, variable_entries
 from albert_tf.tokenization.config import (
+  CONFIG_FILE,
   HUGGING_FACE_MODEL,
   MODEL_FILE,
   RELEASED_MODEL,
   VOCABULARY_FILE,
-  TokenizerConfig,
   WordPieceConfig,
   find_tokenizer,
   vocabulary_bytes,
 )
-
-# Keys of the original's JSON that it reads only with --init_from_group0.
-_ORIGINAL_UNUSED = {
-  "down_scale_factor": 1,
-  "gap_size": 0,
-  "net_structure_type": 0,
-  "num_memory_blocks": 0,
-}
 
 
 def convert(input_path: str, output_path: str, options: ConvertOptions) -> MatchReport:
@@ -62,138 +48,131 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
     checkpoint = dataclasses.replace(checkpoint, tokenizer=find_tokenizer(options.spm_model_file))
   if checkpoint.tokenizer is not None:
     checkpoint.load_tokenizer()  # Another vocabulary is refused now.
-  heads = heads_present(checkpoint.config, checkpoint.variables)
+
+  # A head is converted whole: one of its variables asks for all.
+  heads = []
+  for head in ALL_HEADS:
+    if any(name in checkpoint.variables for name in head_names(head)):
+      heads.append(head)
   report = match(
     checkpoint.variables,
-    encoder_entries(checkpoint.config)
-    + [entry for head in heads for entry in head_entries(checkpoint.config, head)],
+    {entry.name: entry.shape for entry in variable_entries(checkpoint.config, heads)},
     allow_missing=options.allow_missing,
     allow_unused=options.allow_unused,
     source=checkpoint.path,
   )
-  keeps_slots = options.output_format != "huggingface" and not options.expand_sharing
-  slots = checkpoint.slots if keeps_slots else {}
-  dropped = [(name, "optimizer state") for name in checkpoint.slots if not keeps_slots]
-  report = dataclasses.replace(report, dropped=(*checkpoint.dropped, *dropped), heads=tuple(heads))
-  config, variables = _unshare(
+
+  # The state of an optimizer belongs to variables as they are, in a format that has it.
+  slots = checkpoint.slots
+  dropped = checkpoint.dropped
+  if options.output_format == "huggingface" or options.expand_sharing:
+    dropped += tuple((name, "optimizer state") for name in slots)
+    slots = {}
+  config, variables = _resolve_sharing(
     checkpoint.config, {name: checkpoint.variables[name] for name in report.matched}, options
   )
+  converted = dataclasses.replace(checkpoint, config=config, variables=variables, slots=slots)
+
   task = TaskSpec.find(checkpoint.directory)
   with files.atomic_directory(output_path) as directory:
-    if task:
+    if task is not None:
       task.save(directory)
     if options.output_format == "huggingface":
-      huggingface.write_directory(directory, variables, config, task)
-      if task and task.kind == "sentence_vectors":
-        huggingface.write_sentence_modules(directory, config, task)
-      longest = min(task.max_seq_length if task else math.inf, config.max_position_embeddings)
-      _write_tokenizer(
-        directory, checkpoint.tokenizer, name=HUGGING_FACE_MODEL, max_length=int(longest)
-      )
+      huggingface.write_directory(directory, variables, config, tuple(heads), task)
+      _write_huggingface_extras(directory, converted, task)
     else:
-      tensors = {**variables, **slots, "global_step": np.array(checkpoint.global_step, np.int64)}
-      _write_tensorflow(
-        directory, checkpoint, config, tensors, is_original=options.output_format == "tf1"
-      )
-  return report
+      _write_tensorflow(directory, converted, is_original=options.output_format == "tf1")
+  return dataclasses.replace(report, dropped=dropped, heads=tuple(heads))
 
 
-def _unshare(
+def _resolve_sharing(
   config: AlbertConfig, variables: Mapping[str, np.ndarray], options: ConvertOptions
 ) -> tuple[AlbertConfig, Mapping[str, np.ndarray]]:
-  """Converts the sharing for a format: "none" to one group for each layer; partial sharing needs --expand_sharing."""
+  """Expresses the sharing as the format can: this project's takes all kinds.
+
+  The others have "none" as one group for each layer, and no partial sharing.
+  """
   if options.expand_sharing:
     variables = expand_sharing(config, variables)
-    config = config.replace(sharing="none", num_hidden_groups=1)
+    config = dataclasses.replace(config, sharing="none", num_hidden_groups=1)
   if options.output_format == "albert_tf":
     return config, variables
   if config.sharing in ("attention", "ffn"):
     raise UserError(
-      f"Only this project's format shares only attention or feed-forward. Received: sharing={config.sharing!r} for "
-      f"--output_format={options.output_format}. Add --expand_sharing: every layer gets its own copy, and "
-      "the model computes the same."
+      "Only this project's format shares only attention or feed-forward. "
+      f"Received: sharing={config.sharing!r} for --output_format={options.output_format}. "
+      "Add --expand_sharing: every layer gets its own copy, and the model computes the same."
     )
   if config.sharing == "none":
-    config = config.replace(sharing="all", num_hidden_groups=config.num_hidden_layers)
+    groups = config.num_hidden_layers
+    config = dataclasses.replace(config, sharing="all", num_hidden_groups=groups)
   return config, variables
 
 
-def _write_tensorflow(
-  directory: str,
-  checkpoint: Checkpoint,
-  config: AlbertConfig,
-  tensors: Mapping[str, np.ndarray],
-  *,
-  is_original: bool,
-) -> None:
-  prefix, text, name = (
-    f"checkpoints/model.ckpt-{checkpoint.global_step}",
-    config.to_json_string(),
-    MODEL_FILE,
-  )
+def _write_tensorflow(directory: str, checkpoint: Checkpoint, *, is_original: bool) -> None:
+  """Writes a run directory, or with `is_original` the files of the original release."""
+  prefix = f"checkpoints/model.ckpt-{checkpoint.global_step}"
+  text = checkpoint.config.to_json_string()
   if is_original:
     prefix = "model.ckpt-best"
-    text = json.dumps(original_config_dict(config), indent=2, sort_keys=True) + "\n"
-    if checkpoint.tokenizer and os.path.basename(checkpoint.tokenizer[0]) == RELEASED_MODEL:
-      name = RELEASED_MODEL
-  files.makedirs(os.path.dirname(os.path.join(directory, prefix)))
-  bundle.write_bundle(os.path.join(directory, prefix), tensors)
-  _write_tokenizer(directory, checkpoint.tokenizer, name=name)
+    text = json.dumps(checkpoint.config.to_original_dict(), indent=2, sort_keys=True) + "\n"
+  prefix = os.path.join(directory, prefix)
+  files.makedirs(os.path.dirname(prefix))
+  step = {"global_step": np.array(checkpoint.global_step, np.int64)}
+  bundle.write_bundle(prefix, {**checkpoint.variables, **checkpoint.slots, **step})
   files.write_text(os.path.join(directory, "albert_config.json"), text)
 
-
-def original_config_dict(config: AlbertConfig) -> dict[str, object]:
-  """The configuration in the format of the original's `albert_config.json`.
-
-  Raises:
-    UserError: the original code would compute a different function with this configuration.
-  """
-  values = config.to_dict()
-  if values.pop("layer_norm_eps") != 1e-12 or config.hidden_act == "gelu_exact":
-    raise UserError(
-      "The original code computes the tanh form of GELU and LayerNorm with epsilon 1e-12, whatever its "
-      "configuration says. "
-      f"Received: hidden_act={config.hidden_act!r}, layer_norm_eps={config.layer_norm_eps}. "
-      "Keep this model in the format of this project or of Hugging Face."
-    )
-  del values["sharing"]  # "all": `_unshare` has resolved the others.
-  return {**values, **_ORIGINAL_UNUSED}
-
-
-def _write_tokenizer(
-  directory: str,
-  tokenizer: tuple[str, TokenizerConfig | WordPieceConfig] | None,
-  *,
-  name: str,
-  max_length: int = 0,
-) -> None:
-  if tokenizer is None:
+  if checkpoint.tokenizer is None:
     return
-  path, settings = tokenizer
-  is_wordpiece = isinstance(settings, WordPieceConfig)
-  vocabulary = vocabulary_bytes(path)
-  with files.atomic_writer(
-    os.path.join(directory, VOCABULARY_FILE if is_wordpiece else name)
-  ) as stream:
-    stream.write(vocabulary)
-  if name != HUGGING_FACE_MODEL:
-    json_files.write(os.path.join(directory, "tokenizer.json"), settings.to_dict())
-    return
+  path, settings = checkpoint.tokenizer
+  name = MODEL_FILE
   if isinstance(settings, WordPieceConfig):
+    name = VOCABULARY_FILE
+  elif is_original and os.path.basename(path) == RELEASED_MODEL:
+    name = RELEASED_MODEL
+  _write_bytes(os.path.join(directory, name), vocabulary_bytes(path))
+  json_files.write(os.path.join(directory, CONFIG_FILE), settings.to_dict())
+
+
+def _write_huggingface_extras(
+  directory: str, checkpoint: Checkpoint, task: TaskSpec | None
+) -> None:
+  """Adds the tokenizer, and what sentence-transformers reads."""
+  max_length = checkpoint.config.max_position_embeddings
+  if task is not None:
+    max_length = min(max_length, task.max_seq_length)
+    if task.kind == "sentence_vectors":
+      huggingface.write_sentence_modules(directory, checkpoint.config, task)
+  if checkpoint.tokenizer is None:
+    return
+
+  path, settings = checkpoint.tokenizer
+  vocabulary = vocabulary_bytes(path)
+  if isinstance(settings, WordPieceConfig):
+    name = VOCABULARY_FILE
     values = {
       "tokenizer_class": "BertTokenizer",
       "do_lower_case": settings.do_lower_case,
       "strip_accents": settings.strip_accents,
       "model_max_length": max_length,
     }
-    text = json.dumps(values, indent=2) + "\n"
   else:
+    name = HUGGING_FACE_MODEL
+    # The class that takes tokenizer.json as it is; their ALBERT class would put its own rules in
+    # their place.
+    tokenizer_class = "PreTrainedTokenizerFast"
     fast = fast_tokenizer.tokenizer_json(vocabulary, settings)
-    if fast is not None:
+    if fast is None:
+      tokenizer_class = "AlbertTokenizer"
+    else:
       files.write_text(os.path.join(directory, "tokenizer.json"), fast)
-    # The class that takes tokenizer.json as it is; their ALBERT class would put its own rules in their place.
-    tokenizer_class = "AlbertTokenizer" if fast is None else "PreTrainedTokenizerFast"
-    text = fast_tokenizer.tokenizer_config_json(
+    values = fast_tokenizer.tokenizer_config(
       settings, tokenizer_class=tokenizer_class, max_length=max_length
     )
-  files.write_text(os.path.join(directory, "tokenizer_config.json"), text)
+  _write_bytes(os.path.join(directory, name), vocabulary)
+  json_files.write(os.path.join(directory, "tokenizer_config.json"), values)
+
+
+def _write_bytes(path: str, content: bytes) -> None:
+  with files.atomic_writer(path) as stream:
+    stream.write(content)

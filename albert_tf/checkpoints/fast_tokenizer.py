@@ -5,7 +5,6 @@ model, which gives other ids.
 """
 
 import base64
-import dataclasses
 import json
 from typing import Any
 
@@ -15,6 +14,7 @@ from albert_tf.tokenization.config import TokenizerConfig
 from albert_tf.tokenization.saved_tokenizer import NEVER
 from albert_tf.tokenization.tokenizer import ends_in_digit_comma
 from albert_tf.tokenization.unicode_tables import combining_class, space_class
+from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 
 
 def tokenizer_json(model: bytes, config: TokenizerConfig) -> str | None:
@@ -53,26 +53,32 @@ def tokenizer_json(model: bytes, config: TokenizerConfig) -> str | None:
 
 # Only the beginning of a text gets a "▁", and not the comma of "[MASK], and": the text between two
 # special tokens is normalised by itself.
-_METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
+_METASPACE = {
+  "type": "Metaspace",
+  "replacement": SPIECE_UNDERLINE,
+  "prepend_scheme": "first",
+  "split": False,
+}
 
 
 def _special_tokens(proto: model_proto.ModelProto) -> list[dict[str, Any]]:
   """The tokens that Hugging Face finds before the text is normalised, by id."""
   unknown = proto.pieces[proto.trainer_spec.unk_id].piece
   names = {unknown, "<pad>", "[CLS]", "[SEP]", "[MASK]"}
-  return [
-    {
-      "id": index,
-      "content": piece.piece,
-      "lstrip": piece.piece == "[MASK]",  # The mask stands for a word with the space before it.
-      "single_word": False,
-      "rstrip": False,
-      "normalized": False,
-      "special": True,
-    }
-    for index, piece in enumerate(proto.pieces)
-    if piece.piece in names
-  ]
+  tokens = []
+  for index, piece in enumerate(proto.pieces):
+    if piece.piece in names:
+      token = {
+        "id": index,
+        "content": piece.piece,
+        "lstrip": piece.piece == "[MASK]",  # The mask stands for a word with the space before it.
+        "single_word": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+      }
+      tokens.append(token)
+  return tokens
 
 
 def _scores(proto: model_proto.ModelProto) -> list[tuple[str, float]]:
@@ -133,20 +139,21 @@ def _template(ids: dict[str, int]) -> dict[str, Any]:
     item("SpecialToken", "[SEP]", 0),
   ]
   second = [item("Sequence", "B", 1), item("SpecialToken", "[SEP]", 1)]
+  special_tokens = {}
+  for piece in ("[CLS]", "[SEP]"):
+    special_tokens[piece] = {"id": piece, "ids": [ids[piece]], "tokens": [piece]}
   return {
     "type": "TemplateProcessing",
     "single": first,
     "pair": first + second,
-    "special_tokens": {
-      piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]} for piece in ("[CLS]", "[SEP]")
-    },
+    "special_tokens": special_tokens,
   }
 
 
-def tokenizer_config_json(
+def tokenizer_config(
   config: TokenizerConfig, *, tokenizer_class: str, max_length: int = 512
-) -> str:
-  """The text of `tokenizer_config.json`, from which `find_tokenizer` reads this project's settings."""
+) -> dict[str, Any]:
+  """The content of `tokenizer_config.json`; `find_tokenizer` reads this project's settings there."""
   values = {
     "tokenizer_class": tokenizer_class,
     "model_max_length": max_length,  # Pipelines cut texts to this length.
@@ -157,4 +164,4 @@ def tokenizer_config_json(
     "mask_token": "[MASK]",
     "unk_token": "<unk>",
   }
-  return json.dumps(values | dataclasses.asdict(config), indent=2) + "\n"
+  return values | config.to_dict()

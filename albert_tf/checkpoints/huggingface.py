@@ -1,4 +1,4 @@
-"""Hugging Face's ALBERT: its tensor names and its files."""
+"""Hugging Face's ALBERT: reading its tensors, and writing directories that its libraries load."""
 
 from collections.abc import Mapping
 import math
@@ -9,16 +9,10 @@ from safetensors import SafetensorError
 import safetensors.numpy
 
 from albert_tf import files, json_files
-from albert_tf.checkpoints.name_map import (
-  HEADS,
-  Entry,
-  encoder_entries,
-  head_entries,
-  heads_present,
-)
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.task import TaskSpec
+from albert_tf.configs.task import TaskSpec, huggingface_labels
 from albert_tf.errors import UserError
+from albert_tf.modeling.name_map import ALL_HEADS, variable_entries
 
 SAFETENSORS_FILE = "model.safetensors"
 
@@ -29,10 +23,11 @@ _TIED = {
   "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
   "predictions.decoder.bias": "predictions.bias",
 }
-_MAPPING = (
-  "albert.encoder.embedding_hidden_mapping_in"  # This project has it only where E and H differ.
-)
-_ENCODER_PARTS = ("embeddings.", "encoder.", "pooler.")
+# The map from E to H, which a model of this project has only where they differ.
+_MAPPING_WEIGHT = "albert.encoder.embedding_hidden_mapping_in.weight"
+_MAPPING_BIAS = "albert.encoder.embedding_hidden_mapping_in.bias"
+# How names begin in the file of a bare encoder, which lacks `albert.`.
+_ENCODER_PREFIXES = ("embeddings.", "encoder.", "pooler.")
 _ARCHITECTURES = {
   ("masked_lm", "sentence_order"): "AlbertForPreTraining",
   ("masked_lm",): "AlbertForMaskedLM",
@@ -51,8 +46,9 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
     with files.local_copy(path) as local:
       return dict(safetensors.numpy.load_file(local))
   except (SafetensorError, OSError, ValueError) as error:
+    reason = str(error).splitlines()[0]
     raise UserError(
-      f"A weights file must be complete and undamaged. Received: {path} ({str(error).splitlines()[0]}). Copy it again."
+      f"A weights file must be complete and undamaged. Received: {path} ({reason}). Copy it again."
     ) from error
 
 
@@ -69,47 +65,66 @@ def to_original(
   Returns:
     (original name → array, where unknown names do not change; [(name, why it was left out)]).
   """
-  tensors = {
-    f"albert.{n}" if n.startswith(_ENCODER_PARTS) else n: value for n, value in tensors.items()
-  }
-  dropped = [(name, "a table of constants") for name in _BUFFERS if name in tensors]
-  if "predictions.decoder.bias" in tensors and "predictions.bias" not in tensors:
-    tensors["predictions.bias"] = tensors["predictions.decoder.bias"]
+  tensors = {_full_name(name): value for name, value in tensors.items()}
+  if "predictions.decoder.bias" in tensors:
+    tensors.setdefault("predictions.bias", tensors["predictions.decoder.bias"])
+
+  # What the original does not have.
+  dropped = {name: "a table of constants" for name in _BUFFERS if name in tensors}
   for copy, name in _TIED.items():
-    if copy in tensors:
-      if name in tensors and not np.array_equal(tensors[copy], tensors[name]):
-        raise UserError(
-          f"The masked-LM decoder of an ALBERT is tied: {copy} must equal {name}. "
-          f"Received: different values in {source}. "
-          "This model has an untied decoder, which this project's ALBERT cannot hold."
-        )
-      dropped.append((copy, f"tied to {name}"))
-  if config.embedding_size == config.hidden_size:
-    dropped += _identity_mapping(tensors, source)
-  by_name = {entry.huggingface: entry for entry in _all_entries(config)}
-  left_out = {name for name, _ in dropped}
+    if copy not in tensors:
+      continue
+    if name in tensors and not np.array_equal(tensors[copy], tensors[name]):
+      raise UserError(
+        f"The masked-LM decoder of an ALBERT is tied: {copy} must equal {name}. "
+        f"Received: different values in {source}. "
+        "This model has an untied decoder, which this project's ALBERT cannot hold."
+      )
+    dropped[copy] = f"tied to {name}"
+  if config.embedding_size == config.hidden_size and (
+    _MAPPING_WEIGHT in tensors or _MAPPING_BIAS in tensors
+  ):
+    _check_identity(tensors, source)
+    dropped[_MAPPING_WEIGHT] = "the identity, since E equals H"
+    dropped[_MAPPING_BIAS] = "the identity, since E equals H"
+
+  original = {entry.huggingface: entry.name for entry in variable_entries(config, ALL_HEADS)}
   variables = {}
   for name, value in tensors.items():
-    if name not in left_out:
-      entry = by_name.get(name)
-      variables[entry.name if entry else name] = _transpose(entry, value)
-  return variables, dropped
+    if name not in dropped:
+      original_name = original.get(name, name)
+      variables[original_name] = _transpose_kernel(original_name, value)
+  return variables, list(dropped.items())
 
 
-def _identity_mapping(tensors: Mapping[str, np.ndarray], source: str) -> list[tuple[str, str]]:
-  """Names of the mapping from E to H = E, which must be the identity and is left out."""
-  weight, bias = tensors.get(f"{_MAPPING}.weight"), tensors.get(f"{_MAPPING}.bias")
-  if weight is None and bias is None:
-    return []
-  # Its own size may differ from the configuration's.
-  identity = np.eye(math.isqrt(getattr(weight, "size", 0)))
-  if weight is None or bias is None or not np.array_equal(weight, identity) or bias.any():
-    raise UserError(
-      "A model with embedding_size equal to hidden_size has no mapping between them. Received: "
-      f"{_MAPPING} in {source}, which is not the identity. Give the model another embedding_size, or fold the "
-      "mapping into its embeddings where that is possible; leaving it out would change every output."
-    )
-  return [(f"{_MAPPING}.{part}", "the identity, since E equals H") for part in ("weight", "bias")]
+def _full_name(name: str) -> str:
+  if name.startswith(_ENCODER_PREFIXES):
+    return f"albert.{name}"
+  return name
+
+
+def _transpose_kernel(original_name: str, value: np.ndarray) -> np.ndarray:
+  """A `kernel` is `[in, out]`, Hugging Face's `weight` is `[out, in]`."""
+  if original_name.endswith("/kernel"):
+    return np.ascontiguousarray(value.T)
+  return value
+
+
+def _check_identity(tensors: Mapping[str, np.ndarray], source: str) -> None:
+  """Raises `UserError` unless the mapping from E to H = E, which is left out, is the identity."""
+  weight = tensors.get(_MAPPING_WEIGHT)
+  bias = tensors.get(_MAPPING_BIAS)
+  if weight is not None and bias is not None:
+    # Its own size may differ from the configuration's.
+    identity = np.eye(math.isqrt(weight.size))
+    if np.array_equal(weight, identity) and not bias.any():
+      return
+  raise UserError(
+    "A model with embedding_size equal to hidden_size has no mapping between them. Received: "
+    f"{_MAPPING_WEIGHT} in {source}, which is not the identity. Give the model another "
+    "embedding_size, or fold the mapping into its embeddings where that is possible; leaving it "
+    "out would change every output."
+  )
 
 
 def from_original(
@@ -117,27 +132,24 @@ def from_original(
 ) -> dict[str, np.ndarray]:
   """The reverse of `to_original`. Tied copies are left out, as in Hugging Face's own files.
 
-  If E = H, it adds an identity mapping from E to H: Hugging Face would give a missing one random values.
+  If E = H, it adds an identity mapping from E to H: Hugging Face would give a missing one random
+  values.
 
   Raises:
     UserError: a variable has no Hugging Face name.
   """
-  entries = {entry.name: entry for entry in _all_entries(config)}
-  unknown = [name for name in variables if name not in entries]
+  huggingface = {entry.name: entry.huggingface for entry in variable_entries(config, ALL_HEADS)}
+  unknown = [name for name in variables if name not in huggingface]
   if unknown:
     raise UserError(
-      f"Every variable must have a name in Hugging Face's ALBERT. Received: {', '.join(unknown)}. "
+      "Every variable must have a name in Hugging Face's ALBERT. "
+      f"Received: {', '.join(unknown)}. "
       "Leave them out, or keep the checkpoint in this project's format."
     )
-  tensors = {
-    entries[name].huggingface: _transpose(entries[name], value) for name, value in variables.items()
-  }
+  tensors = {huggingface[name]: _transpose_kernel(name, value) for name, value in variables.items()}
   if config.embedding_size == config.hidden_size:
-    size = config.hidden_size
-    tensors |= {
-      f"{_MAPPING}.weight": np.eye(size, dtype=np.float32),
-      f"{_MAPPING}.bias": np.zeros(size, np.float32),
-    }
+    tensors[_MAPPING_WEIGHT] = np.eye(config.hidden_size, dtype=np.float32)
+    tensors[_MAPPING_BIAS] = np.zeros(config.hidden_size, np.float32)
   return tensors
 
 
@@ -145,6 +157,7 @@ def write_directory(
   directory: str,
   variables: Mapping[str, np.ndarray],
   config: AlbertConfig,
+  heads: tuple[str, ...] = (),
   task: TaskSpec | None = None,
 ) -> None:
   """Writes `config.json` and the weights; `AutoModel.from_pretrained(directory)` loads them.
@@ -153,52 +166,45 @@ def write_directory(
     directory: an existing local directory.
     variables: original name → array.
     config: the architecture.
+    heads: the heads that the variables belong to.
     task: the task of a fine-tuned model; None: labels are numbers.
   """
-  tensors = from_original(variables, config)
-  values = config.to_huggingface_dict()
-  heads = tuple(heads_present(config, variables))
-  values["architectures"] = [_ARCHITECTURES.get(heads, "AlbertModel")]
-  if "classifier" in heads and len(variables["output_bias"]) != 2:  # 2 is their default.
-    labels = [f"LABEL_{i}" for i in range(len(variables["output_bias"]))]
-    values["id2label"] = {str(i): label for i, label in enumerate(labels)}
-    values["label2id"] = {label: i for i, label in enumerate(labels)}
-  values |= task.to_huggingface_dict() if task else {}
   safetensors.numpy.save_file(
-    tensors, os.path.join(directory, SAFETENSORS_FILE), metadata={"format": "pt"}
+    from_original(variables, config),
+    os.path.join(directory, SAFETENSORS_FILE),
+    metadata={"format": "pt"},
   )
+
+  values = config.to_huggingface_dict()
+  values["architectures"] = [_ARCHITECTURES.get(heads, "AlbertModel")]
+  if "classifier" in heads:
+    num_labels = len(variables["output_bias"])
+    if num_labels != 2:  # 2 is their default.
+      labels = [f"LABEL_{number}" for number in range(num_labels)]
+      values |= huggingface_labels(labels)
+  if task is not None:
+    values |= task.to_huggingface_dict()
   json_files.write(os.path.join(directory, "config.json"), dict(sorted(values.items())))
 
 
 def write_sentence_modules(directory: str, config: AlbertConfig, task: TaskSpec) -> None:
   """Adds the files with which `SentenceTransformer(directory)` loads a written directory."""
-  paths = {"Transformer": "", "Pooling": "1_Pooling"} | (
-    {"Normalize": "2_Normalize"} if task.normalize else {}
-  )
-  kind = "sentence_transformers.models."
-  modules = [
-    {"idx": i, "name": str(i), "path": path, "type": kind + name}
-    for i, (name, path) in enumerate(paths.items())
-  ]
-  modes = {
-    "mean_tokens": task.pooling == "mean",
-    "cls_token": task.pooling == "cls",
-    "max_tokens": False,
+  folders = {"Transformer": "", "Pooling": "1_Pooling"}
+  if task.normalize:
+    folders["Normalize"] = "2_Normalize"
+  modules = []
+  for number, (name, folder) in enumerate(folders.items()):
+    module_type = f"sentence_transformers.models.{name}"
+    modules.append({"idx": number, "name": str(number), "path": folder, "type": module_type})
+    files.makedirs(os.path.join(directory, folder))
+  pooling = {
+    "word_embedding_dimension": config.hidden_size,
+    "pooling_mode_mean_tokens": task.pooling == "mean",
+    "pooling_mode_cls_token": task.pooling == "cls",
+    "pooling_mode_max_tokens": False,
   }
-  pooling = {f"pooling_mode_{mode}": value for mode, value in modes.items()}
-  for path in filter(None, paths.values()):
-    files.makedirs(os.path.join(directory, path))
-  for name, values in {
-    "modules.json": modules,
-    "1_Pooling/config.json": {"word_embedding_dimension": config.hidden_size, **pooling},
-    "sentence_bert_config.json": {"max_seq_length": task.max_seq_length, "do_lower_case": False},
-  }.items():
-    json_files.write(os.path.join(directory, name), values)
-
-
-def _all_entries(config: AlbertConfig) -> list[Entry]:
-  return encoder_entries(config) + [entry for head in HEADS for entry in head_entries(config, head)]
-
-
-def _transpose(entry: Entry | None, value: np.ndarray) -> np.ndarray:
-  return np.ascontiguousarray(value.T) if entry is not None and entry.transposed else value
+  # Their Transformer lower-cases before the tokenizer if it is told to; ours does it itself.
+  transformer = {"max_seq_length": task.max_seq_length, "do_lower_case": False}
+  json_files.write(os.path.join(directory, "modules.json"), modules)
+  json_files.write(os.path.join(directory, "1_Pooling", "config.json"), pooling)
+  json_files.write(os.path.join(directory, "sentence_bert_config.json"), transformer)

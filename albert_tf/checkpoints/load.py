@@ -1,4 +1,7 @@
-"""Loads weights of any known checkpoint into a model, and reports every variable."""
+"""Loads weights of any known checkpoint into a model, and reports every variable.
+
+`from_pretrained`, fine-tuning and warm starts load with it; conversion matches with it.
+"""
 
 import collections
 from collections.abc import Mapping, Sequence
@@ -7,18 +10,20 @@ import re
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from albert_tf.checkpoints.name_map import HEAD_VARIABLES, Entry
+from albert_tf.checkpoints.checkpoint import Checkpoint, check_shape, read_checkpoint
+from albert_tf.configs import HEADS
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
+from albert_tf.modeling.name_map import ALL_HEADS, head_names
 
+_FINETUNED_NAMES = [name for head in ALL_HEADS if head not in HEADS for name in head_names(head)]
 # For `allow_unused` and `allow_missing` when a pretrained model becomes a fine-tuned one.
 PRETRAINING_HEADS = r"^cls/(predictions|seq_relationship)/"
-FINETUNED_HEADS = f"^(?!cls/(predictions|seq_relationship)/)({'|'.join(HEAD_VARIABLES)})$"
+FINETUNED_HEADS = f"^({'|'.join(_FINETUNED_NAMES)})$"
 ANY_HEAD = f"{PRETRAINING_HEADS}|{FINETUNED_HEADS}"
-_SHOWN = 12  # Names listed in a message before "and N more".
+# Names listed in a message before "and N more".
+_MOST_NAMES = 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,18 +41,18 @@ class MatchReport:
 
   def lines(self) -> list[str]:
     """One line for each variable, and for each reason why some were left out; then a summary."""
-    listed = [
-      f"{name}  {state}"
-      for state in ("missing", "unused", "matched")
-      for name in getattr(self, state)
-    ]
+    # The surprises first.
+    lines = [f"{name}  missing" for name in self.missing]
+    lines += [f"{name}  unused" for name in self.unused]
+    lines += [f"{name}  matched" for name in self.matched]
     reasons = collections.Counter(reason for _, reason in self.dropped)
-    listed += [f"{count} left out: {reason}" for reason, count in reasons.items()]
-    summary = (
-      f"{len(self.matched)} variables matched, {len(self.missing)} missing, {len(self.unused)} unused, "
-      f"{len(self.dropped)} left out; heads: {', '.join(self.heads) or 'none'}"
+    lines += [f"{count} left out: {reason}" for reason, count in reasons.items()]
+    lines.append(
+      f"{len(self.matched)} variables matched, {len(self.missing)} missing, "
+      f"{len(self.unused)} unused, {len(self.dropped)} left out; "
+      f"heads: {', '.join(self.heads) or 'none'}"
     )
-    return [*listed, summary]
+    return lines
 
 
 def load_weights(
@@ -63,8 +68,10 @@ def load_weights(
   Args:
     model: a model of this project, or a mapping of original name → variable.
     checkpoint: a path (see `read_checkpoint`), a `Checkpoint`, or original name → array.
-    allow_missing: regular expression of variables of the model that may keep their values; empty: none.
-    allow_unused: regular expression of variables of the checkpoint that may remain unused; empty: none.
+    allow_missing: regular expression of variables of the model that may keep their values; empty:
+      none.
+    allow_unused: regular expression of variables of the checkpoint that may remain unused; empty:
+      none.
     source: name of a mapping in messages.
 
   Returns:
@@ -79,13 +86,18 @@ def load_weights(
   if isinstance(checkpoint, str):
     checkpoint = read_checkpoint(checkpoint)
   if isinstance(checkpoint, Checkpoint):
-    source, checkpoint = checkpoint.path, checkpoint.variables
-  variables: Mapping[str, tf.Variable] = (
-    model if isinstance(model, Mapping) else named_variables(model)
-  )
-  expected = [Entry(name, tuple(variable.shape), "") for name, variable in variables.items()]
+    source = checkpoint.path
+    checkpoint = checkpoint.variables
+  variables = model
+  if not isinstance(model, Mapping):
+    variables = named_variables(model)
+  # All are compared before the first is assigned.
   report = match(
-    checkpoint, expected, allow_missing=allow_missing, allow_unused=allow_unused, source=source
+    checkpoint,
+    {name: tuple(variable.shape) for name, variable in variables.items()},
+    allow_missing=allow_missing,
+    allow_unused=allow_unused,
+    source=source,
   )
   for name in report.matched:
     variables[name].assign(checkpoint[name])
@@ -94,7 +106,7 @@ def load_weights(
 
 def match(
   tensors: Mapping[str, np.ndarray],
-  expected: Sequence[Entry],
+  expected: Mapping[str, Sequence[int | None]],
   *,
   allow_missing: str = "",
   allow_unused: str = "",
@@ -102,34 +114,41 @@ def match(
 ) -> MatchReport:
   """Compares the variables of a checkpoint and of a model; see `load_weights`.
 
+  Args:
+    expected: original name → shape, with None for a size that the checkpoint decides.
+
   Raises:
     UserError: a shape differs, or a name is missing or unused and not allowed to be.
   """
-  names = {entry.name for entry in expected}
-  matched = [entry for entry in expected if entry.name in tensors]
-  for entry in matched:
-    entry.check(tuple(tensors[entry.name].shape), source=source)
-  missing = [entry.name for entry in expected if entry.name not in tensors]
-  unused = [name for name in tensors if name not in names]
-  _refuse_unless_allowed(missing, allow_missing, state="missing", source=source)
-  _refuse_unless_allowed(unused, allow_unused, state="unused", source=source)
-  return MatchReport(
-    matched=tuple(entry.name for entry in matched), missing=tuple(missing), unused=tuple(unused)
+  matched = [name for name in expected if name in tensors]
+  missing = [name for name in expected if name not in tensors]
+  unused = [name for name in tensors if name not in expected]
+  for name in matched:
+    check_shape(name, tensors[name].shape, expected[name], source)
+  _refuse_unless_allowed(
+    missing,
+    allow_missing,
+    rule=f"Every variable the model needs must be in the checkpoint. Received: {source}, missing",
+    flag="--allow_missing",
   )
+  _refuse_unless_allowed(
+    unused,
+    allow_unused,
+    rule=f"Every variable of the checkpoint must be one the model uses. Received: {source}, unused",
+    flag="--allow_unused",
+  )
+  return MatchReport(matched=tuple(matched), missing=tuple(missing), unused=tuple(unused))
 
 
-def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, state: str, source: str) -> None:
+def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, rule: str, flag: str) -> None:
   """Raises `UserError` if there are names that the regular expression `allowed` does not find."""
   refused = [name for name in names if not (allowed and re.search(allowed, name))]
-  if refused:
-    rule = (
-      "Every variable the model needs must be in the checkpoint."
-      if state == "missing"
-      else "Every variable of the checkpoint must be one the model uses."
-    )
-    more = f", and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
-    raise UserError(
-      f"{rule} Received: {source}, {state}: {', '.join(refused[:_SHOWN])}{more}. Give the configuration that it was "
-      f"made with and, to continue a run, its optimizer. If it is meant, convert_checkpoint.py takes "
-      f"--allow_{state}=REGEX, as load_weights does."
-    )
+  if not refused:
+    return
+  listed = ", ".join(refused[:_MOST_NAMES])
+  if len(refused) > _MOST_NAMES:
+    listed += f", and {len(refused) - _MOST_NAMES} more"
+  raise UserError(
+    f"{rule}: {listed}. Give the configuration that it was made with and, to continue a run, its "
+    f"optimizer. If it is meant, convert_checkpoint.py takes {flag}=REGEX, as load_weights does."
+  )

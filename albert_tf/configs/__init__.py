@@ -1,7 +1,7 @@
 """Configurations: `AlbertConfig`, the named sizes, parameter counts. No TensorFlow."""
 
 from albert_tf.configs.albert_config import HEADS as HEADS
+from albert_tf.configs.albert_config import SIZES as SIZES
 from albert_tf.configs.albert_config import AlbertConfig as AlbertConfig
 from albert_tf.configs.albert_config import count_parameters as count_parameters
-from albert_tf.configs.albert_config import named_sizes as named_sizes
 from albert_tf.configs.model_choice import ModelChoice as ModelChoice

@@ -19,14 +19,15 @@ _HEAD_SIZE = 64
 MOST_POSITIONS = 1 << 16
 _MOST_PARAMETERS = 10**11
 
-# In the original's files, but read by none of its code paths that build a model.
-_ORIGINAL_UNUSED = (
-  "down_scale_factor",
-  "gap_size",
-  "layers_to_keep",
-  "net_structure_type",
-  "num_memory_blocks",
-)
+# In the original's files, but read by none of its code paths that build a model. It needs some of
+# them, with these values, for its --init_from_group0.
+_ORIGINAL_UNUSED = {
+  "down_scale_factor": 1,
+  "gap_size": 0,
+  "net_structure_type": 0,
+  "num_memory_blocks": 0,
+}
+_IGNORED = {*_ORIGINAL_UNUSED, "layers_to_keep"}
 _HUGGINGFACE_MARKS = ("model_type", "architectures", "transformers_version")
 # Keys of Hugging Face that change the mathematics, and the values that this project computes.
 _HUGGINGFACE_MUST_BE: dict[str, tuple[Any, ...]] = {
@@ -54,7 +55,7 @@ class AlbertConfig(Settings):
 
   Example:
     >>> config = AlbertConfig.from_name("base", vocab_size=8000)
-    >>> config.replace(sharing="ffn").param_count()
+    >>> dataclasses.replace(config, sharing="ffn").param_count()
 
   Reference:
     ALBERT, https://arxiv.org/abs/1909.11942, sections 3.1 and 4.
@@ -196,10 +197,6 @@ class AlbertConfig(Settings):
 
   # In and out.
 
-  def replace(self, **changes: Any) -> "AlbertConfig":
-    """A copy with some fields changed."""
-    return dataclasses.replace(self, **changes)
-
   def at_depth(self, layers: int | None) -> "AlbertConfig":
     """The configuration with the same weights and `layers` layers; None: the number stays.
 
@@ -209,7 +206,7 @@ class AlbertConfig(Settings):
     if layers in (None, self.num_hidden_layers):
       return self
     self.check_one_block(f"{layers} layers for a model of {self.num_hidden_layers}")
-    return self.replace(num_hidden_layers=layers)
+    return dataclasses.replace(self, num_hidden_layers=layers)
 
   def check_train_depths(self, depths: Sequence[int]) -> None:
     """Raises `UserError` unless one set of weights can be trained at these numbers of layers."""
@@ -235,7 +232,7 @@ class AlbertConfig(Settings):
       )
 
   def resized(self, **changes: Any) -> "AlbertConfig":
-    """As `replace`; another `hidden_size` also changes F and N, unless `changes` has them.
+    """As `dataclasses.replace`; another `hidden_size` also changes F and N, unless `changes` has them.
 
     F = 4 H and N = H / 64, as in all models of the paper (section 3.1). E does not change, unless
     E = H as in a BERT: then it is the new H.
@@ -246,7 +243,7 @@ class AlbertConfig(Settings):
     """
     width = changes.get("hidden_size", self.hidden_size)
     if width == self.hidden_size:
-      return self.replace(**changes)
+      return dataclasses.replace(self, **changes)
     if width % _HEAD_SIZE and "num_attention_heads" not in changes:
       raise UserError(
         "Another hidden_size needs num_attention_heads too, or is a multiple of 64. "
@@ -255,11 +252,30 @@ class AlbertConfig(Settings):
     sizes = {"intermediate_size": 4 * width, "num_attention_heads": width // _HEAD_SIZE}
     if self.embedding_size == self.hidden_size:
       sizes["embedding_size"] = width
-    return self.replace(**(sizes | changes))
+    return dataclasses.replace(self, **(sizes | changes))
 
   def to_json_string(self) -> str:
     """All fields under the original's names, and `layer_norm_eps` and `sharing`, which it lacks."""
     return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+  def to_original_dict(self) -> dict[str, Any]:
+    """The fields as in the original's `albert_config.json`.
+
+    Raises:
+      UserError: the original code would compute a different function with this configuration.
+    """
+    if self.layer_norm_eps != 1e-12 or self.hidden_act == "gelu_exact":
+      raise UserError(
+        "The original code computes the tanh form of GELU and LayerNorm with epsilon 1e-12, "
+        "whatever its configuration says. Received: "
+        f"hidden_act={self.hidden_act!r}, layer_norm_eps={self.layer_norm_eps}. "
+        "Keep this model in the format of this project or of Hugging Face."
+      )
+    values = self.to_dict()
+    # Only "all" can be converted, so there is nothing to say.
+    del values["sharing"]
+    del values["layer_norm_eps"]
+    return values | _ORIGINAL_UNUSED
 
   def to_huggingface_dict(self) -> dict[str, Any]:
     """The fields under the names of Hugging Face's `config.json`.
@@ -308,7 +324,7 @@ class AlbertConfig(Settings):
     """
     if huggingface is None:
       huggingface = any(mark in values for mark in _HUGGINGFACE_MARKS)
-    fields = {key: value for key, value in values.items() if key not in _ORIGINAL_UNUSED}
+    fields = {key: value for key, value in values.items() if key not in _IGNORED}
     if huggingface:
       for key, allowed in _HUGGINGFACE_MUST_BE.items():
         if key in values and values[key] not in allowed:
@@ -422,8 +438,3 @@ SIZES: dict[str, dict[str, Any]] = {
   "bert_large": _size(1024, 24, 16, dropout=0.1, E=1024, sharing="none"),
   "bert_xlarge": _size(2048, 24, 16, dropout=0.1, E=2048, sharing="none"),
 }
-
-
-def named_sizes() -> list[str]:
-  """The names that `AlbertConfig.from_name` accepts."""
-  return list(SIZES)

@@ -5,7 +5,7 @@ Commands that build a model from their flags use it. No TensorFlow.
 
 from typing import Any, Literal
 
-from albert_tf.configs.albert_config import AlbertConfig, named_sizes
+from albert_tf.configs.albert_config import SIZES, AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
@@ -28,7 +28,7 @@ class ModelChoice(Settings):
   """
 
   size: str | None = setting(
-    None, "A named size; its vocabulary size becomes that of the records.", choices=named_sizes()
+    None, "A named size; its vocabulary size becomes that of the records.", choices=list(SIZES)
   )
   albert_config_file: str | None = setting(
     None,

@@ -4,7 +4,7 @@ Fine-tuning writes it; conversion, serving and `from_pretrained` read it. No Ten
 """
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import os
 from typing import Any, Literal, NamedTuple
@@ -189,9 +189,16 @@ class TaskSpec(Settings):
     if kind.problem_type:
       values["problem_type"] = kind.problem_type
     if self.label_names:
-      values["id2label"] = {str(i): name for i, name in enumerate(self.label_names)}
-      values["label2id"] = {name: i for i, name in enumerate(self.label_names)}
+      values |= huggingface_labels(self.label_names)
     return values
+
+
+def huggingface_labels(names: Sequence[str]) -> dict[str, Any]:
+  """Names of labels, by id, as the entries of Hugging Face's `config.json`."""
+  return {
+    "id2label": {str(number): name for number, name in enumerate(names)},
+    "label2id": {name: number for number, name in enumerate(names)},
+  }
 
 
 def read_huggingface_task(directory: str) -> TaskSpec | None:

@@ -5,7 +5,8 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.checkpoints import Checkpoint, load_tokenizer, load_weights, read_checkpoint
+from albert_tf.checkpoints.checkpoint import Checkpoint, load_tokenizer, read_checkpoint
+from albert_tf.checkpoints.load import load_weights
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.tokenization import Tokenizer

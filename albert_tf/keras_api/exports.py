@@ -4,7 +4,7 @@ import dataclasses
 import os
 from typing import Any
 
-from albert_tf.checkpoints import read_checkpoint
+from albert_tf.checkpoints.checkpoint import read_checkpoint
 from albert_tf.configs.task import PRETRAINED_KINDS, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.keras_api.pretrained import AlbertEncoder, AlbertMaskedLM

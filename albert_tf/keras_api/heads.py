@@ -164,16 +164,6 @@ class Squad2Head(ConfigLayer):
     logits = self.answer_dense_1(dropout(hidden, self.classifier_dropout, seed))
     return tf.cast(tf.squeeze(logits, -1), tf.float32)
 
-  def checkpoint_items(self) -> dict[str, Any]:
-    return {
-      "start_logits/dense": self.start_dense,
-      "end_logits/dense_0": self.end_dense_0,
-      "end_logits/LayerNorm": self.end_norm,
-      "end_logits/dense_1": self.end_dense_1,
-      "answer_class/dense_0": self.answer_dense_0,
-      "answer_class/dense_1": self.answer_dense_1,
-    }
-
 
 def _masked(logits: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:
   """float32 logits; positions with `p_mask` 1 get minus 1e30."""

@@ -67,6 +67,7 @@ class AlbertMaskedLM(TextModel):
   text_kind = "masked_text"
   per_piece = True
   export_kind = "fill_mask"
+  checkpoint_heads = ("masked_lm",)
   new_variables = "^bert/pooler/"  # Hugging Face's masked-LM models have none.
 
   def __init__(
@@ -105,9 +106,6 @@ class AlbertMaskedLM(TextModel):
       answers = [list(zip(words, probabilities, strict=True)) for words, probabilities in masks]
       filled.append(answers[: row["num_masks"]])
     return filled
-
-  def checkpoint_items(self) -> dict[str, Any]:
-    return {"bert": self.encoder, "cls/predictions": self.masked_lm}
 
   def get_config(self) -> dict[str, Any]:
     return {**super().get_config(), "encoder_options": dict(self.encoder_options)}

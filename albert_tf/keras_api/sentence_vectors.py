@@ -32,6 +32,7 @@ class AlbertSentenceEncoder(TaskModel):
 
   task_kinds = ("sentence_vectors",)
   text_kind = "sentences"
+  checkpoint_heads = ()
   new_variables = WITHOUT_POOLER
   labels_in_words = "a group number (np.arange(n) for InBatchNegatives) or a similarity"
   _head_dropout = False
@@ -61,9 +62,6 @@ class AlbertSentenceEncoder(TaskModel):
       vectors = tf.math.l2_normalize(vectors, axis=-1)
     shape = tf.concat([tf.shape(mask)[:-1], [self.config.hidden_size]], axis=0)
     return vectors if mask.shape.rank == 2 else tf.reshape(vectors, shape)
-
-  def checkpoint_items(self) -> dict[str, Any]:
-    return {"bert": self.encoder}
 
   def encode(self, texts: Sequence[str], *, batch_size: int = 32) -> np.ndarray:
     """The vectors of n texts, float32 `[n, H]`, in order; texts of similar length share a batch.

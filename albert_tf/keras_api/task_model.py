@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints import ANY_HEAD, Checkpoint
+from albert_tf.checkpoints.checkpoint import Checkpoint
+from albert_tf.checkpoints.load import ANY_HEAD
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
@@ -57,6 +58,7 @@ class TaskModel(TextModel):
   new_variables = ANY_HEAD
   gradient_accumulation_steps = 1  # Micro-batches of an update; set it before `fit`.
   depth_seed = 0  # Of `train_depths`.
+  checkpoint_heads: tuple[str, ...] = ("classifier",)
   _train_depths: tuple[int, ...] = ()
   _head_dropout = True
   _reads_pooler = False  # If false, the pooler is not trained; checkpoints still hold it.
@@ -224,9 +226,6 @@ class TaskModel(TextModel):
   def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
     """The head's outputs for the inputs of the model."""
     return self.head(encoded, **options)
-
-  def checkpoint_items(self) -> dict[str, Any]:
-    return {"bert": self.encoder, **self.head.checkpoint_items()}
 
   def get_config(self) -> dict[str, Any]:
     return {

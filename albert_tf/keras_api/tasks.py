@@ -252,6 +252,7 @@ class AlbertQuestionAnswering(TaskModel):
 
   def _make_head(self, **options: Any) -> Any:
     self._head_dropout = not self._is_span
+    self.checkpoint_heads = ("span" if self._is_span else "squad2",)
     return (SpanHead if self._is_span else Squad2Head)(self.config, **options)
 
   def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
@@ -297,13 +298,6 @@ class AlbertQuestionAnswering(TaskModel):
     if "cls_logits" in counts:
       counts["cls_logits"] = 2
     return {name: class_ids(column, counts[name], what=name) for name, column in labels.items()}
-
-  def checkpoint_items(self) -> dict[str, Any]:
-    prefix = "cls/squad/" if self._is_span else ""
-    return {
-      "bert": self.encoder,
-      **{prefix + k: v for k, v in self.head.checkpoint_items().items()},
-    }
 
 
 _CLASSES: tuple[type[TaskModel], ...] = (

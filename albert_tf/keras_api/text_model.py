@@ -13,8 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints import ANY_HEAD, Checkpoint, load_weights, read_checkpoint
 from albert_tf.checkpoints.bundle import check_finite, write_bundle
+from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from albert_tf.checkpoints.load import ANY_HEAD, load_weights
 from albert_tf.compat import device_kind, keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.albert_config import MOST_POSITIONS

@@ -53,7 +53,7 @@ def _numbered_step(block: Block, bias: tf.Tensor, seeds: Sequence[tf.Tensor | No
 
 
 def _sublayer_name(owner: tuple[int, int]) -> str:
-  """The start of its variables' names, such as "transformer/group_0/inner_group_0"."""
+  """Its key, such as "transformer/group_0/inner_group_0"; `name_map` has it too."""
   group, inner = owner
   return f"transformer/group_{group}/inner_group_{inner}"
 
@@ -96,8 +96,6 @@ class Encoder(ConfigModel):
   """
 
   output_shape: tuple[int | None, ...] = ()  # For `summary`, as in `Dense`.
-  # In a pretraining checkpoint; a model around the encoder gives it one of its own.
-  checkpoint_prefix = "bert"
 
   def __init__(
     self,
@@ -329,17 +327,6 @@ class Encoder(ConfigModel):
       last_seed = tf.stack(seeds)[last]
     x = self.block(-1)(x, bias, last_seed, positions)  # [B, 1 + Q, H]
     return outputs | {"sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
-
-  def checkpoint_items(self) -> dict[str, Any]:
-    items: dict[str, Any] = {"embeddings": self.embeddings}
-    if self.embedding_hidden_mapping_in is not None:
-      items["encoder/embedding_hidden_mapping_in"] = self.embedding_hidden_mapping_in
-    for sublayers in (self.attention_sublayers, self.ffn_sublayers):
-      for sublayer_name, sublayer in sublayers.items():
-        for name, weights in sublayer.checkpoint_items().items():
-          items[f"encoder/{sublayer_name}/{name}"] = weights
-    items["pooler/dense"] = self.pooler
-    return items
 
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()

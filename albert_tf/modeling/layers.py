@@ -1,7 +1,7 @@
 """What all layers use: dropout and its seeds, LayerNorm, activations, the linear map, base classes.
 
 The model's layers (`sublayers.py`, `pretraining.py`) and the heads of `keras_api` are made of these.
-Layers' checkpoint names are in `checkpoint_items`; see `variables.named_variables`.
+`name_map` has the names of their variables in checkpoints.
 """
 
 from collections.abc import Callable
@@ -103,9 +103,6 @@ class LayerNorm(keras.layers.Layer):
     # One product and one sum for each value: the small factors are joined first.
     scale = self.gamma * tf.math.rsqrt(variance + self.epsilon)
     return x * scale + (self.beta - mean * scale)
-
-  def checkpoint_items(self) -> dict[str, Any]:
-    return {"beta": self.beta, "gamma": self.gamma}
 
 
 @tf.custom_gradient
@@ -265,15 +262,6 @@ class Dense(keras.layers.Layer):
       return y
     return tf.nn.bias_add(y, tf.cast(self.bias, self.compute_dtype))
 
-  def checkpoint_items(self) -> dict[str, Any]:
-    items = {"kernel": self.kernel}
-    if self.bias is not None:
-      items["bias"] = self.bias
-    if self.lora_rank:
-      items["lora_a"] = self.lora_a
-      items["lora_b"] = self.lora_b
-    return items
-
 
 class _Composite:
   """Builds its layers, whose sizes depend on the configuration and not on the input."""
@@ -335,6 +323,8 @@ class ConfigModel(_Composite, ModelBase):
   """
 
   built: bool  # Keras sets it.
+  # The model's heads, of `name_map.ALL_HEADS`.
+  checkpoint_heads: tuple[str, ...] = ()
 
   def __init__(self, config: AlbertConfig, *, preprocessor: Any = None, **kwargs: Any):
     super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.compat import keras
-from albert_tf.configs import AlbertConfig
+from albert_tf.configs import HEADS, AlbertConfig
 from albert_tf.modeling.encoder import Encoder
 from albert_tf.modeling.layers import ConfigLayer, ConfigModel, normal_initializer
 from albert_tf.modeling.text_inputs import integers, text_inputs
@@ -84,13 +84,6 @@ class MaskedLmHead(ConfigLayer):
     logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
     return tf.reshape(logits, tf.concat([shape, [self.config.vocab_size]], axis=0))
 
-  def checkpoint_items(self) -> dict[str, Any]:
-    return {
-      "transform/dense": self.transform,
-      "transform/LayerNorm": self.layer_norm,
-      "output_bias": self.output_bias,
-    }
-
 
 class RowsHead(ConfigLayer):
   """Logits $x W^T + b$ of `[…, H]` in float32, with `W` stored as `[rows, H]`, as in the original.
@@ -119,9 +112,6 @@ class RowsHead(ConfigLayer):
     logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
     return tf.reshape(logits, tf.concat([tf.shape(x)[:-1], [self.rows]], axis=0))
 
-  def checkpoint_items(self) -> dict[str, Any]:
-    return {"output_weights": self.output_weights, "output_bias": self.output_bias}
-
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertForPreTraining(ConfigModel):
@@ -145,6 +135,8 @@ class AlbertForPreTraining(ConfigModel):
     >>> model = AlbertForPreTraining(AlbertConfig.from_name("base"))
     >>> model({"input_ids": ids, "masked_lm_positions": positions})["mlm_logits"]
   """
+
+  checkpoint_heads = HEADS
 
   def __init__(
     self,
@@ -184,13 +176,6 @@ class AlbertForPreTraining(ConfigModel):
     )
     sop_logits = self.sentence_order(outputs["pooled_output"])
     return outputs | {"mlm_logits": mlm_logits, "sop_logits": sop_logits}
-
-  def checkpoint_items(self) -> dict[str, Any]:
-    return {
-      "bert": self.encoder,
-      "cls/predictions": self.masked_lm,
-      "cls/seq_relationship": self.sentence_order,
-    }
 
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()

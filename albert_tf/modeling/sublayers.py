@@ -66,14 +66,6 @@ class AlbertEmbeddings(ConfigLayer):
   def _cast(self, table: Any) -> tf.Tensor:
     return tf.cast(tf.convert_to_tensor(table), self.compute_dtype)
 
-  def checkpoint_items(self) -> dict[str, Any]:
-    return {
-      "word_embeddings": self.word_embeddings,
-      "token_type_embeddings": self.token_type_embeddings,
-      "position_embeddings": self.position_embeddings,
-      "LayerNorm": self.layer_norm,
-    }
-
 
 class AttentionSublayer(ConfigLayer):
   r"""Multi-head self-attention.
@@ -129,15 +121,6 @@ class AttentionSublayer(ConfigLayer):
     output = dropout(output, self.config.hidden_dropout_prob, output_seed)
     return tf.cast(self.layer_norm(output + tf.cast(queries, output.dtype)), self.compute_dtype)
 
-  def checkpoint_items(self) -> dict[str, Any]:
-    return {
-      "attention_1/self/query": self.query,
-      "attention_1/self/key": self.key,
-      "attention_1/self/value": self.value,
-      "attention_1/output/dense": self.output_dense,
-      "LayerNorm": self.layer_norm,
-    }
-
 
 class FeedForwardSublayer(ConfigLayer):
   r"""Position-wise feed-forward: $\mathrm{LN}_2(x + \mathrm{dropout}(f(x W_1 + b_1) W_2 + b_2))$.
@@ -161,10 +144,3 @@ class FeedForwardSublayer(ConfigLayer):
     output = self.output_dense(self.intermediate(x))  # [B, S, F] -> [B, S, H]
     output = dropout(output, self.config.hidden_dropout_prob, seed)
     return tf.cast(self.layer_norm(output + tf.cast(x, output.dtype)), self.compute_dtype)
-
-  def checkpoint_items(self) -> dict[str, Any]:
-    return {
-      "ffn_1/intermediate/dense": self.intermediate,
-      "ffn_1/intermediate/output/dense": self.output_dense,
-      "LayerNorm_1": self.layer_norm,
-    }

@@ -8,46 +8,57 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.compat import raw_variable
+from albert_tf.modeling.name_map import variable_entries
 
 
 def named_variables(model: Any) -> dict[str, tf.Variable]:
   """Maps the original release's names to the `tf.Variable`s of a model.
 
-  Each layer has its names in `checkpoint_items()`. A bare encoder gets the prefix
-  `bert/`, so that the names match a pretraining checkpoint.
+  A bare encoder has the names of a pretraining checkpoint, which begin with `bert/`.
 
   Args:
-    model: a model or layer of this package.
+    model: a model of this package.
 
   Returns:
-    Every weight once, in a fixed order, without Keras' wrappers.
+    Every weight once, in the order of `name_map`, without Keras' wrappers. Low-rank parts follow
+    the bias of their layer, as `lora_a` and `lora_b`.
 
   Raises:
-    ValueError: a trainable weight has no name, or two have the same.
+    ValueError: a trainable weight has no name.
   """
-  names: dict[str, tf.Variable] = {}
+  root = model
+  if not hasattr(model, "encoder"):
+    root = {"encoder": model}
+  variables = {}
+  for entry in variable_entries(model.config, model.checkpoint_heads):
+    path, _, attribute = entry.attribute.rpartition(".")
+    layer = _look_up(root, path)
+    variables[entry.name] = raw_variable(getattr(layer, attribute))
+    if attribute == "bias" and layer.lora_rank:
+      prefix = entry.name.removesuffix("bias")
+      variables[f"{prefix}lora_a"] = raw_variable(layer.lora_a)
+      variables[f"{prefix}lora_b"] = raw_variable(layer.lora_b)
 
-  def walk(prefix: str, item: Any) -> None:
-    if not hasattr(item, "checkpoint_items"):
-      if prefix in names:
-        raise ValueError(
-          f"Two variables must not share a checkpoint name. Received twice: {prefix}."
-        )
-      names[prefix] = raw_variable(item)
-      return
-    for name, child in item.checkpoint_items().items():
-      walk(f"{prefix}/{name}".removeprefix("/"), child)  # A model may have no prefix.
-
-  walk(getattr(model, "checkpoint_prefix", ""), model)
   # By identity: variables are neither hashed nor compared by value.
-  trainable = {id(raw_variable(variable)) for variable in model.trainable_variables}
-  unnamed = trainable - {id(variable) for variable in names.values()}
+  named = {id(variable) for variable in variables.values()}
+  unnamed = [
+    variable for variable in model.trainable_variables if id(raw_variable(variable)) not in named
+  ]
   if unnamed:
     raise ValueError(
-      "checkpoint_items() must name every trainable weight. "
-      f"Unnamed: {len(unnamed)} of {model.name}."
+      f"name_map must name every trainable weight. Unnamed: {len(unnamed)} of {model.name}."
     )
-  return names
+  return variables
+
+
+def _look_up(item: Any, path: str) -> Any:
+  """What a path names: "encoder.pooler" is the attribute or key `pooler` of `encoder`."""
+  for name in path.split("."):
+    if isinstance(item, Mapping):
+      item = item[name]
+    else:
+      item = getattr(item, name)
+  return item
 
 
 def initialize_variables(

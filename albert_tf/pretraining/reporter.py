@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints.bundle import coordinator_cpu
+from albert_tf.compat import coordinator_cpu
 from albert_tf.pretraining.curves import draw_curves
 from albert_tf.pretraining.goodput import PREFIX
 from albert_tf.pretraining.settings import PretrainingSettings

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints import load_weights
 from albert_tf.checkpoints.bundle import (
   HOST_PREFIX,
   checkpoint_steps,
@@ -19,6 +18,7 @@ from albert_tf.checkpoints.bundle import (
   strip_suffix,
   write_bundle,
 )
+from albert_tf.checkpoints.load import load_weights
 from albert_tf.errors import UserError
 
 

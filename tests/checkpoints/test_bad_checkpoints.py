@@ -1,5 +1,6 @@
 """Checkpoints that do not fit are refused with one message, and leave no partial output."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -11,7 +12,10 @@ from support.commands.child_processes import run_command
 from support.goldens import SPM_MODEL, write_bundle
 from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 
-from albert_tf.checkpoints import ConvertOptions, convert, huggingface, read_checkpoint
+from albert_tf.checkpoints import huggingface
+from albert_tf.checkpoints.checkpoint import read_checkpoint
+from albert_tf.checkpoints.convert import convert
+from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.errors import UserError
 
 QUERY = "bert/encoder/transformer/group_0/inner_group_0/attention_1/self/query/kernel"
@@ -59,7 +63,9 @@ def test_missing_and_unused_variables_need_a_flag(tmp_path):
 )
 def test_wrong_configuration(changes, match, tmp_path):
   path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
-  (tmp_path / "a" / "albert_config.json").write_text(CONFIG.replace(**changes).to_json_string())
+  (tmp_path / "a" / "albert_config.json").write_text(
+    dataclasses.replace(CONFIG, **changes).to_json_string()
+  )
   refuse(path, tmp_path, match)
 
 
@@ -132,11 +138,11 @@ def test_output_is_never_overwritten(tmp_path):
 
 @pytest.mark.parametrize("output_format", ["tf1", "huggingface"])
 def test_what_a_format_cannot_say(output_format, tmp_path):
-  config = CONFIG.replace(sharing="ffn")
+  config = dataclasses.replace(CONFIG, sharing="ffn")
   path = write_tf1(tmp_path / "a", config, random_variables(config))
   refuse(path, tmp_path, "sharing='ffn'.*--expand_sharing", output_format=output_format)
   if output_format == "tf1":
-    exact = CONFIG.replace(hidden_act="gelu_exact")
+    exact = dataclasses.replace(CONFIG, hidden_act="gelu_exact")
     path = write_tf1(tmp_path / "b", exact, random_variables(exact))
     refuse(path, tmp_path, "gelu_exact", output_format="tf1")
 

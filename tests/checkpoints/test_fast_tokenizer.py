@@ -8,7 +8,7 @@ from reference.tokenization import batch
 from support.goldens import SPM_MODEL
 from support.stacks import interop
 
-from albert_tf.checkpoints.fast_tokenizer import tokenizer_config_json, tokenizer_json
+from albert_tf.checkpoints.fast_tokenizer import tokenizer_config, tokenizer_json
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.tokenization import load_tokenizer
@@ -34,8 +34,8 @@ def write_folder(folder, model, settings):
   folder.mkdir()
   (folder / "spiece.model").write_bytes(model)
   (folder / "tokenizer.json").write_text(tokenizer_json(model, settings), encoding="utf-8")
-  text = tokenizer_config_json(settings, tokenizer_class="PreTrainedTokenizerFast")
-  (folder / "tokenizer_config.json").write_text(text)
+  values = tokenizer_config(settings, tokenizer_class="PreTrainedTokenizerFast")
+  (folder / "tokenizer_config.json").write_text(json.dumps(values))
   config = AlbertConfig.from_name("base").to_huggingface_dict()
   (folder / "config.json").write_text(json.dumps(config))
 

@@ -12,7 +12,8 @@ from support.goldens import SPM_MODEL
 from support.stacks import interop
 import tensorflow as tf
 
-from albert_tf.checkpoints import ConvertOptions, convert
+from albert_tf.checkpoints.convert import convert
+from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.configs.task import TaskSpec
 from albert_tf.keras_api.pretrained import AlbertMaskedLM
 from albert_tf.keras_api.tasks import model_class
@@ -78,7 +79,7 @@ def test_there_and_back(name, tmp_path):
   torch, transformers = interop("torch"), interop("transformers")
   tokenizer = tiny_run.tokenizer()
   task, config = TASKS[name], tiny_run.tiny_model(61, max_position_embeddings=128).config
-  config = config.replace(vocab_size=tokenizer.vocab_size)
+  config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
   if name != "question-answering":  # Whole words: ours does not tag one that is cut.
     ends = np.cumsum([len(tokenizer.encode(word)) for word in WORDS])
     task = dataclasses.replace(task, max_seq_length=2 + int(ends[20]))

@@ -13,12 +13,16 @@ from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 from support.wordpiece import SPECIAL
 import tensorflow as tf
 
-from albert_tf import AlbertEncoder, checkpoints
-from albert_tf.checkpoints import ConvertOptions, convert, load_weights, read_checkpoint
-from albert_tf.checkpoints.name_map import HEADS, encoder_entries, head_entries
+from albert_tf import AlbertEncoder
+from albert_tf.checkpoints.checkpoint import read_checkpoint
+from albert_tf.checkpoints.convert import convert
+from albert_tf.checkpoints.load import load_weights
+from albert_tf.checkpoints.settings import ConvertOptions
+from albert_tf.configs import albert_config
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.modeling.name_map import ALL_HEADS, variable_entries
 from albert_tf.tokenization.config import TokenizerConfig
 
 BOTH_HEADS = ("masked_lm", "sentence_order")
@@ -35,22 +39,22 @@ def assert_same(got, want):
   "config",
   [
     CONFIG,
-    CONFIG.replace(embedding_size=CONFIG.hidden_size),  # No mapping.
-    CONFIG.replace(num_hidden_groups=2, inner_group_num=2),
-    CONFIG.replace(sharing="attention"),
-    CONFIG.replace(sharing="ffn", inner_group_num=2),
-    CONFIG.replace(sharing="none"),
+    dataclasses.replace(CONFIG, embedding_size=CONFIG.hidden_size),  # No mapping.
+    dataclasses.replace(CONFIG, num_hidden_groups=2, inner_group_num=2),
+    dataclasses.replace(CONFIG, sharing="attention"),
+    dataclasses.replace(CONFIG, sharing="ffn", inner_group_num=2),
+    dataclasses.replace(CONFIG, sharing="none"),
   ],
 )
 def test_name_map_is_the_models_and_the_formulas(config):
-  entries = encoder_entries(config) + [e for head in BOTH_HEADS for e in head_entries(config, head)]
+  entries = variable_entries(config, BOTH_HEADS)
   variables = named_variables(AlbertForPreTraining(config))
   assert {entry.name: entry.shape for entry in entries} == {
     n: tuple(v.shape) for n, v in variables.items()
   }
   assert sum(int(np.prod(entry.shape)) for entry in entries) == config.param_count(heads=BOTH_HEADS)
   assert len({entry.huggingface for entry in entries}) == len(entries)
-  assert {e.name for e in encoder_entries(config)} == set(named_variables(AlbertEncoder(config)))
+  assert [e.name for e in variable_entries(config)] == list(named_variables(AlbertEncoder(config)))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +70,7 @@ def test_name_map_is_the_models_and_the_formulas(config):
   ],
 )
 def test_every_format_and_back(heads, changes, tmp_path):
-  config = CONFIG.replace(**changes)
+  config = dataclasses.replace(CONFIG, **changes)
   variables = random_variables(config, heads)
   path = write_tf1(tmp_path / "start", config, variables)
   for i, output_format in enumerate(
@@ -75,7 +79,7 @@ def test_every_format_and_back(heads, changes, tmp_path):
     output = str(tmp_path / f"{i}_{output_format}")
     report = convert(path, output, ConvertOptions(output_format=output_format))
     assert (len(report.matched), report.missing, report.unused) == (len(variables), (), ())
-    assert report.heads == tuple(head for head in HEADS if head in heads)
+    assert report.heads == tuple(head for head in ALL_HEADS if head in heads)
     path = output
     checkpoint = read_checkpoint(path)
     assert_same(checkpoint.variables, variables)
@@ -84,7 +88,7 @@ def test_every_format_and_back(heads, changes, tmp_path):
 
 def test_a_mapping_where_none_can_be_is_left_out_only_as_the_identity(tmp_path):
   """Hugging Face has a mapping from E to H even if E = H, and would give a missing one random values."""
-  config = CONFIG.replace(embedding_size=CONFIG.hidden_size)
+  config = dataclasses.replace(CONFIG, embedding_size=CONFIG.hidden_size)
   path = write_tf1(tmp_path / "start", config, random_variables(config))
   convert(path, str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
   weights = str(tmp_path / "hf" / "model.safetensors")
@@ -177,7 +181,7 @@ def test_run_directory_prefers_its_best_copy_and_drops_host_state(tmp_path):
 
 @pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
 def test_expanded_sharing_computes_the_same(sharing, tmp_path):
-  config = CONFIG.replace(sharing=sharing, inner_group_num=2)
+  config = dataclasses.replace(CONFIG, sharing=sharing, inner_group_num=2)
   path = write_tf1(tmp_path / "shared", config, random_variables(config))
   inputs = {"input_ids": tf.constant([[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]])}
   inputs["input_mask"] = tf.cast(inputs["input_ids"] > 0, tf.int32)
@@ -200,10 +204,10 @@ def test_original_configuration_file(tmp_path):
 
 def test_the_original_configuration_under_python_o():
   """Python's -O removes each `assert`, and what is done in it."""
-  path = pathlib.Path(checkpoints.__file__).with_name("convert.py")
+  path = pathlib.Path(albert_config.__file__)
   names = {}
   exec(compile(path.read_text(encoding="utf-8"), str(path), "exec", optimize=1), names)
-  assert "sharing" not in names["original_config_dict"](CONFIG)
+  assert "sharing" not in names["AlbertConfig"].to_original_dict(CONFIG)
 
 
 def test_tokenizer_travels(tmp_path):
@@ -312,7 +316,7 @@ def test_load_weights_into_a_model(tmp_path):
   assert len(load_weights(model, path).matched) == len(variables)
   assert_same({n: v.numpy() for n, v in named_variables(model).items()}, variables)
   before = {n: v.numpy().copy() for n, v in named_variables(model).items()}
-  other = AlbertForPreTraining(CONFIG.replace(max_position_embeddings=8))
+  other = AlbertForPreTraining(dataclasses.replace(CONFIG, max_position_embeddings=8))
   with pytest.raises(ValueError, match="position_embeddings"):
     load_weights(other, path)
   assert_same({n: v.numpy() for n, v in named_variables(model).items()}, before)

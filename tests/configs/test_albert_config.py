@@ -1,11 +1,12 @@
 """AlbertConfig: strict reading, checks, round trips, and parameter counts of all sizes and tables of the paper."""
 
+import dataclasses
 import json
 
 import pytest
 from support.commands.child_processes import run_command
 
-from albert_tf.configs import AlbertConfig, count_parameters, named_sizes
+from albert_tf.configs import SIZES, AlbertConfig, count_parameters
 from albert_tf.errors import UserError
 
 SMALL = {
@@ -18,7 +19,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", named_sizes())
+@pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
 def test_json_round_trip(name, sharing, tmp_path):
   config = AlbertConfig.from_name(
@@ -31,7 +32,7 @@ def test_json_round_trip(name, sharing, tmp_path):
   if sharing in ("all", "none"):
     again = AlbertConfig.from_dict(config.to_huggingface_dict())
     assert again.param_count() == config.param_count()
-    assert again.replace(num_hidden_groups=1, sharing=sharing) == config
+    assert dataclasses.replace(again, num_hidden_groups=1, sharing=sharing) == config
   else:
     with pytest.raises(UserError, match="expand_sharing"):
       config.to_huggingface_dict()
@@ -107,9 +108,9 @@ def test_known_unused_keys_are_accepted():
 
 def test_another_depth_needs_one_block_for_all_layers():
   config = AlbertConfig(**SMALL)
-  assert config.at_depth(40) == config.replace(num_hidden_layers=40)
+  assert config.at_depth(40) == dataclasses.replace(config, num_hidden_layers=40)
   for changes in ({"sharing": "ffn"}, {"num_hidden_groups": 2}, {"inner_group_num": 2}):
-    other = config.replace(**changes)
+    other = dataclasses.replace(config, **changes)
     assert other.at_depth(None) == other.at_depth(other.num_hidden_layers) == other
     with pytest.raises(UserError, match=r"one block that all layers share. Received: 3 layers"):
       other.at_depth(3)
@@ -124,8 +125,8 @@ def test_plain_names_are_version_2_and_frozen():
       == v1.attention_probs_dropout_prob
       == (0.0 if size == "xxlarge" else 0.1)
     )
-    assert v1.replace(
-      hidden_dropout_prob=0, attention_probs_dropout_prob=0
+    assert dataclasses.replace(
+      v1, hidden_dropout_prob=0, attention_probs_dropout_prob=0
     ) == AlbertConfig.from_name(size)
   with pytest.raises(AttributeError):
     AlbertConfig(**SMALL).hidden_size = 3
@@ -136,14 +137,16 @@ def test_another_width_brings_what_follows_from_it():
   """F = 4 H and H / 64 heads, unless they are given; the size's own width changes nothing."""
   base = AlbertConfig.from_name("base")
   wide = base.resized(hidden_size=2048, num_hidden_layers=3)
-  assert wide == base.replace(
-    hidden_size=2048, num_hidden_layers=3, intermediate_size=8192, num_attention_heads=32
+  assert wide == dataclasses.replace(
+    base, hidden_size=2048, num_hidden_layers=3, intermediate_size=8192, num_attention_heads=32
   )
   told = base.resized(hidden_size=2048, intermediate_size=100, num_attention_heads=16)
-  assert told == base.replace(hidden_size=2048, intermediate_size=100, num_attention_heads=16)
+  assert told == dataclasses.replace(
+    base, hidden_size=2048, intermediate_size=100, num_attention_heads=16
+  )
   xlarge = AlbertConfig.from_name("xlarge")  # 16 heads of 128, as in the release.
-  assert xlarge.resized(hidden_size=2048, num_hidden_layers=12) == xlarge.replace(
-    num_hidden_layers=12
+  assert xlarge.resized(hidden_size=2048, num_hidden_layers=12) == dataclasses.replace(
+    xlarge, num_hidden_layers=12
   )
   bert = AlbertConfig.from_name("bert_base")
   assert bert.resized(hidden_size=128).embedding_size == 128  # Nothing is factorized there.
@@ -168,7 +171,7 @@ GOLDEN = {
 }
 
 
-@pytest.mark.parametrize("name", named_sizes())
+@pytest.mark.parametrize("name", SIZES)
 def test_named_size(name):
   assert (
     AlbertConfig.from_name(name).param_count()

@@ -8,8 +8,8 @@ import pytest
 from support.synthetic_checkpoint import write_tf1
 from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_start, tiny_task
 
-from albert_tf.checkpoints import read_checkpoint
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
+from albert_tf.checkpoints.checkpoint import read_checkpoint
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError

@@ -74,7 +74,7 @@ def vocabulary(path: str) -> None:
 def checkpoint(path: str) -> None:
   from support.synthetic_checkpoint import CONFIG, random_variables
 
-  from albert_tf.checkpoints import read_checkpoint
+  from albert_tf.checkpoints.checkpoint import read_checkpoint
 
   read, good = read_checkpoint(path).variables, random_variables(CONFIG)
   assert all((read[name] == good[name]).all() for name in {*good} & {*read})

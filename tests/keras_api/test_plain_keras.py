@@ -1,5 +1,7 @@
 """Models in plain Keras code, without this project's engine: a strategy's scope, `fit`, `predict`."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -91,7 +93,7 @@ def test_micro_batches_of_losses_by_name():
 def small_classifier(optimizer, **options):
   """A classifier of three classes without dropout, compiled with metrics."""
   keras.utils.set_random_seed(3)
-  config = CONFIG.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+  config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
   head = {"num_labels": 3, "classifier_dropout": 0.0}
   model = AlbertClassifier(config, head_options=head, dtype=options.pop("dtype", "float32"))
   loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -173,7 +175,7 @@ def test_keras_own_accumulation(train_depths, tmp_path):
   ],
 )
 def test_depths_that_cannot_be_trained_are_refused(changes, depths):
-  model = AlbertClassifier(CONFIG.replace(**changes), head_options={"num_labels": 3})
+  model = AlbertClassifier(dataclasses.replace(CONFIG, **changes), head_options={"num_labels": 3})
   with pytest.raises(UserError):
     model.train_depths = depths
 

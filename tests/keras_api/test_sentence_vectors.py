@@ -10,7 +10,8 @@ from support.stacks import interop
 import tensorflow as tf
 
 from albert_tf import AlbertSentenceEncoder, InBatchNegatives, cosine_regression
-from albert_tf.checkpoints import ConvertOptions, convert
+from albert_tf.checkpoints.convert import convert
+from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables

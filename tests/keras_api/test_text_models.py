@@ -1,5 +1,6 @@
 """Keras models with texts: the code of the documentation, exact files and exports, and refusals."""
 
+import dataclasses
 import os
 import pathlib
 import re
@@ -15,7 +16,8 @@ from support import tiny_run, wordpiece
 import tensorflow as tf
 
 from albert_tf import AdamW, AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPreprocessor
-from albert_tf.checkpoints import ConvertOptions, convert
+from albert_tf.checkpoints.convert import convert
+from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.compat import KERAS_3
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
@@ -219,8 +221,10 @@ def test_replicas_callbacks_and_mixed_precision(run, mirrored_2, tmp_path):
     keras.utils.set_random_seed(1)
     steps = 1 if strategy is mirrored_2 else 3  # Not several with replicas on CPUs.
     with strategy.scope():
-      config = AlbertEncoder.from_pretrained(str(run)).config.replace(
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+      config = dataclasses.replace(
+        AlbertEncoder.from_pretrained(str(run)).config,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
       )
       model = AlbertClassifier.from_pretrained(
         str(run), num_labels=2, classifier_dropout=0.0, config=config

@@ -1,5 +1,7 @@
 """The models in Keras: configurations, files, precision policies, masks, functional models, fit."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from support.synthetic_checkpoint import CONFIG
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings(
   "ignore:__array__ implementation doesn.t accept:DeprecationWarning"
 )
 
-DROPOUT = CONFIG.replace(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+DROPOUT = dataclasses.replace(CONFIG, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
 IDS = np.array([[1, 2, 3, 4, 5], [6, 7, 8, 0, 0]], np.int32)
 INPUTS = {
   "input_ids": IDS,
@@ -36,10 +38,15 @@ MODELS = {
   "encoder": (lambda **kw: AlbertEncoder(CONFIG, **kw), INPUTS),
   "encoder_while": (lambda **kw: AlbertEncoder(CONFIG, layer_loop="while", **kw), INPUTS),
   "grouped": (
-    lambda **kw: AlbertEncoder(CONFIG.replace(num_hidden_groups=2, inner_group_num=2), **kw),
+    lambda **kw: AlbertEncoder(
+      dataclasses.replace(CONFIG, num_hidden_groups=2, inner_group_num=2), **kw
+    ),
     INPUTS,
   ),
-  "ffn_shared": (lambda **kw: AlbertEncoder(CONFIG.replace(sharing="ffn"), **kw), INPUTS),
+  "ffn_shared": (
+    lambda **kw: AlbertEncoder(dataclasses.replace(CONFIG, sharing="ffn"), **kw),
+    INPUTS,
+  ),
   "pretraining": (lambda **kw: AlbertForPreTraining(CONFIG, **kw), PRETRAINING),
   "pretraining_read": (
     lambda **kw: AlbertForPreTraining(CONFIG, read_positions_only=True, **kw),
@@ -155,7 +162,7 @@ def test_training_means_dropout_and_seed_fixes_it(options):
 @pytest.mark.parametrize("options", [{}, {"layer_loop": "while"}, {"remat": True}])
 @pytest.mark.parametrize("changes", [{}, {"num_hidden_layers": 1}, {"embedding_size": 6}])
 def test_reading_some_positions_gives_the_same(changes, options):
-  model = randomize(AlbertEncoder(CONFIG.replace(**changes), **options))
+  model = randomize(AlbertEncoder(dataclasses.replace(CONFIG, **changes), **options))
   want = model(INPUTS)
   read = np.array([[4, 0], [2, 2]], np.int32)
   got = model({**INPUTS, "read_positions": read}, training=True)
@@ -169,7 +176,7 @@ def test_reading_some_positions_gives_the_same(changes, options):
 
 def test_a_depth_counts_layers_of_all_their_blocks():
   """The configuration's own number is the whole model, with any number of blocks in a layer."""
-  config = CONFIG.replace(inner_group_num=2)
+  config = dataclasses.replace(CONFIG, inner_group_num=2)
   model = randomize(AlbertEncoder(config))
   want = model(INPUTS)
   got = model(INPUTS, depth=config.num_hidden_layers)
@@ -182,7 +189,7 @@ def test_a_depth_counts_layers_of_all_their_blocks():
 )
 def test_another_depth_is_refused_where_layers_differ(changes):
   """As a number and as a tensor, with a value that is known or not."""
-  model = AlbertEncoder(CONFIG.replace(**changes))
+  model = AlbertEncoder(dataclasses.replace(CONFIG, **changes))
   run = tf.function(lambda depth: model(INPUTS, depth=depth)["pooled_output"], autograph=False)
   for call in (
     lambda: model(INPUTS, depth=1),

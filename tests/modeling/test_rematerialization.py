@@ -1,5 +1,7 @@
 """Rematerialisation gives the same gradients, for all kinds of sharing and loops, also with dropout."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from support.stacks import needs_host_xla
@@ -72,7 +74,7 @@ def assert_same(found, expected):
   ],
 )
 def test_gradients_are_those_of_what_is_kept(sharing, options, jit):
-  config = CONFIG.replace(sharing=sharing)
+  config = dataclasses.replace(CONFIG, sharing=sharing)
   [expected] = loss_and_gradients(config, {}, jit=jit)
   [found] = loss_and_gradients(config, options, jit=jit)
   assert_same(found, expected)

@@ -1,5 +1,6 @@
 """The training step as HLO, and through Google's TPU compiler where it is installed."""
 
+import dataclasses
 import importlib.util
 
 import pytest
@@ -76,11 +77,11 @@ def test_the_compiler_refuses_unknown_topologies_and_broken_programs():
 @needs_compiler
 def test_rematerialised_layers_leave_nothing_but_their_inputs():
   """Gradients of the shared weights are one sum. A term for every layer would be much larger than other arrays."""
-  wide = CONFIG.replace(hidden_size=512, intermediate_size=4096, num_attention_heads=8)
+  wide = dataclasses.replace(CONFIG, hidden_size=512, intermediate_size=4096, num_attention_heads=8)
   shape = StepShape(**{**SIZES, "max_seq_length": 128}, remat=True)
   temporary = [
     compile_hlo(
-      lower_train_step(wide.replace(num_hidden_layers=n), shape), "v3:2x2"
+      lower_train_step(dataclasses.replace(wide, num_hidden_layers=n), shape), "v3:2x2"
     ).temporary_bytes
     for n in (4, 8)
   ]
@@ -91,8 +92,8 @@ def test_rematerialised_layers_leave_nothing_but_their_inputs():
 @needs_compiler
 def test_random_bits_come_from_the_generator_of_the_tpu():
   """The step is lowered on a CPU, with Philox."""
-  dropping = CONFIG.replace(
-    hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, num_hidden_layers=1
+  dropping = dataclasses.replace(
+    CONFIG, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, num_hidden_layers=1
   )
   program = compile_hlo(lower_train_step(dropping, SHAPE), "v5e:2x2").program
   assert "algorithm=rng_default" in program

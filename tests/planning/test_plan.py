@@ -1,5 +1,6 @@
 """compile_for_tpu.py: its answers by formula, bad input, one real compile; and the range of times."""
 
+import dataclasses
 import importlib.util
 
 import pytest
@@ -54,7 +55,9 @@ def test_whether_it_fits_is_the_compilers_word():
 def test_the_fastest_micro_batches(chip, length, micro_batches):
   """On v5e the scores of 8 examples of length 512 have room on the chip."""
   shape = StepShape(per_core_batch_size=32, max_seq_length=length)
-  chosen = plan.fastest_micro_batches(BASE.replace(num_hidden_layers=3), shape, CHIPS[chip])
+  chosen = plan.fastest_micro_batches(
+    dataclasses.replace(BASE, num_hidden_layers=3), shape, CHIPS[chip]
+  )
   assert chosen.gradient_accumulation_steps == micro_batches
   assert chosen.examples == 32
 

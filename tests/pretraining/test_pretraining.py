@@ -15,7 +15,6 @@ from support.tiny_pretraining import NUM_STEPS, tiny_settings
 from support.tiny_records import random_examples, tiny_config, write_records
 import tensorflow as tf
 
-from albert_tf.checkpoints import find_checkpoint, load_weights
 from albert_tf.checkpoints.bundle import (
   checkpoint_steps,
   find_bundle,
@@ -23,6 +22,8 @@ from albert_tf.checkpoints.bundle import (
   read_bundle,
   write_bundle,
 )
+from albert_tf.checkpoints.checkpoint import find_checkpoint
+from albert_tf.checkpoints.load import load_weights
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.pretraining.evaluation import Evaluator
@@ -251,7 +252,9 @@ def other_records(settings):
 
 
 def wider_model(settings):
-  return dataclasses.replace(settings, model=settings.model.replace(intermediate_size=24))
+  return dataclasses.replace(
+    settings, model=dataclasses.replace(settings.model, intermediate_size=24)
+  )
 
 
 @pytest.mark.parametrize(

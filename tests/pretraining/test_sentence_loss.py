@@ -9,8 +9,8 @@ from support.tiny_records import random_examples, tiny_config, write_records
 from support.tiny_step import distributed_iterator, make_step
 import tensorflow as tf
 
-from albert_tf.checkpoints import load_weights
 from albert_tf.checkpoints.bundle import latest_checkpoint, read_bundle
+from albert_tf.checkpoints.load import load_weights
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, losses, named_variables
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index

@@ -1,5 +1,7 @@
 """The update: the original's trajectory, equal for any split of a batch, with one trace."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from support.goldens import TINY_CONFIG, golden, golden_checkpoint
@@ -168,7 +170,7 @@ def test_ten_lamb_steps_follow_the_original(micro_batches):
   lamb = golden("lamb")
   checkpoint = tf.train.load_checkpoint(golden_checkpoint("tiny"))
   config = AlbertConfig.from_json_file(TINY_CONFIG)
-  config = config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+  config = dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
   optimizer_config = OptimizerConfig(
     learning_rate=float(lamb["hyper/lr"]),
     num_train_steps=int(lamb["hyper/total"]),

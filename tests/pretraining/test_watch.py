@@ -1,5 +1,6 @@
 """Warnings of a run name problems and causes; runs without problems have none."""
 
+import dataclasses
 import math
 
 import pytest
@@ -36,7 +37,7 @@ def settings(*, batch_size=4096, width=1, **optimizer):
   return PretrainingSettings(
     input_files=(),
     output_dir="",
-    model=model.replace(hidden_size=model.hidden_size // width, num_attention_heads=1),
+    model=dataclasses.replace(model, hidden_size=model.hidden_size // width, num_attention_heads=1),
     optimizer=OptimizerConfig(**optimizer),
     step=StepConfig(global_batch_size=batch_size),
     max_seq_length=512,

@@ -1,6 +1,7 @@
 """An exported model equals the Keras model, in every loader, and takes any batch."""
 
 from collections.abc import Callable
+import dataclasses
 import os
 import pathlib
 import shutil
@@ -226,7 +227,9 @@ def test_a_signature_for_each_depth_over_one_copy_of_the_weights(
   assert sizes[0] == pytest.approx(
     sizes[1], rel=0.05
   )  # Beside the weights, the names of what is saved.
-  unshared = AlbertMaskedLM(model.config.replace(sharing="none"), preprocessor=model.preprocessor)
+  unshared = AlbertMaskedLM(
+    dataclasses.replace(model.config, sharing="none"), preprocessor=model.preprocessor
+  )
   with pytest.raises(UserError, match="one block that all layers share"):
     unshared.export(str(tmp_path / "unshared"), depths=(1, 2))
 

@@ -9,7 +9,8 @@ from support.synthetic_checkpoint import CONFIG as SYNTHETIC
 from support.synthetic_checkpoint import random_variables, write_tf1
 from tensorflow.lite.tools import flatbuffer_utils
 
-from albert_tf.checkpoints import ConvertOptions, convert
+from albert_tf.checkpoints.convert import convert
+from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.errors import UserError
 from albert_tf.keras_api.exports import open_model
 from albert_tf.modeling import named_variables

@@ -3,8 +3,8 @@
 import numpy as np
 
 from albert_tf.checkpoints import bundle
-from albert_tf.checkpoints.name_map import encoder_entries, head_entries
 from albert_tf.configs import AlbertConfig
+from albert_tf.modeling.name_map import variable_entries
 
 # Every size differs, so that a swapped axis cannot pass.
 CONFIG = AlbertConfig(
@@ -21,14 +21,11 @@ CONFIG = AlbertConfig(
 def random_variables(config, heads=("masked_lm", "sentence_order"), *, num_labels=5, seed=0):
   """Original name → random float32 array, for the encoder and some heads."""
   rng = np.random.default_rng(seed)
-  entries = encoder_entries(config) + [
-    entry for head in heads for entry in head_entries(config, head)
-  ]
   return {
     entry.name: rng.normal(size=[num_labels if n is None else n for n in entry.shape]).astype(
       np.float32
     )
-    for entry in entries
+    for entry in variable_entries(config, heads)
   }
 
 

@@ -1,6 +1,7 @@
 """Small pretraining records and settings for tests of the training engine."""
 
 from collections.abc import Mapping
+import dataclasses
 import pathlib
 import types
 from typing import Any
@@ -27,7 +28,7 @@ def tiny_config(**changes: Any) -> AlbertConfig:
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
   }
-  return AlbertConfig.from_name("tiny").replace(**{**values, **changes})
+  return dataclasses.replace(AlbertConfig.from_name("tiny"), **{**values, **changes})
 
 
 def ids_of(vocab_size: int, word_starts: np.ndarray | None = None) -> types.SimpleNamespace:

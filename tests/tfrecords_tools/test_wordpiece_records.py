@@ -14,7 +14,8 @@ from support import tiny_corpus
 from support.tiny_pretraining import tiny_settings
 from support.tiny_records import tiny_config
 
-from albert_tf.checkpoints import ConvertOptions, convert
+from albert_tf.checkpoints.convert import convert
+from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.finetuning.initialize import read_start
 from albert_tf.keras_api.exports import export_saved_model
 from albert_tf.optim.config import OptimizerConfig

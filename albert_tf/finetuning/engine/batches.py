@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.bundle import coordinator_cpu
+from albert_tf.compat import coordinator_cpu
 from albert_tf.finetuning.tasks.base import FeatureSet
 from albert_tf.keras_api.task_model import DROPOUT_SEED
 from albert_tf.pipelines.batches import HostShard, without_autotune

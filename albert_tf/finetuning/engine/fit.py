@@ -12,8 +12,8 @@ from absl import logging
 import tensorflow as tf
 
 from albert_tf import files, json_files
-from albert_tf.checkpoints import load_weights
 from albert_tf.checkpoints.bundle import read_bundle
+from albert_tf.checkpoints.load import load_weights
 from albert_tf.compat import device_kind, keras
 from albert_tf.configs.task import RESULTS_FILE
 from albert_tf.errors import StoppedError, UserError
@@ -312,8 +312,8 @@ def build_model(
   """Makes the task's model under the strategy, with random weights by `keras.utils.set_random_seed`."""
   config = start.config
   if settings.dropout is not None:
-    config = config.replace(
-      hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout
+    config = dataclasses.replace(
+      config, hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout
     )
   head_options = dict(task.head_options)
   if task.spec.has_head_dropout:

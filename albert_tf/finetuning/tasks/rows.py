@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.bundle import coordinator_cpu
+from albert_tf.compat import coordinator_cpu
 from albert_tf.keras_api.preprocessor import AlbertPreprocessor
 from albert_tf.progress import track
 from albert_tf.tokenization import Tokenizer

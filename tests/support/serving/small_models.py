@@ -1,5 +1,7 @@
 """Models of every kind with random weights."""
 
+import dataclasses
+
 from support.tiny_records import tiny_config
 import tensorflow as tf
 
@@ -12,8 +14,13 @@ from albert_tf.modeling import named_variables
 
 CONFIG = tiny_config(vocab_size=97, hidden_size=24, max_position_embeddings=20)
 # Wide enough for matrices to outweigh the graph, deep enough to betray a copy a layer.
-DEEP = CONFIG.replace(
-  vocab_size=1000, embedding_size=64, hidden_size=192, num_hidden_layers=12, intermediate_size=768
+DEEP = dataclasses.replace(
+  CONFIG,
+  vocab_size=1000,
+  embedding_size=64,
+  hidden_size=192,
+  num_hidden_layers=12,
+  intermediate_size=768,
 )
 TASKS = {
   "encoder": None,

@@ -11,7 +11,7 @@ from scipy import special
 import tensorflow as tf
 
 from albert_tf import json_files
-from albert_tf.checkpoints.bundle import coordinator_cpu
+from albert_tf.compat import coordinator_cpu
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.rows import in_blocks
 from albert_tf.finetuning.tasks.squad.features import SquadFeatures

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.bundle import coordinator_cpu
+from albert_tf.compat import coordinator_cpu
 from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
 from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings

@@ -1,4 +1,4 @@
-"""Settings of `checkpoints.convert`. No TensorFlow."""
+"""Settings of `convert.convert`. No TensorFlow."""
 
 from typing import Literal
 
