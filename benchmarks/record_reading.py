@@ -25,8 +25,9 @@ from albert_tf.pipelines.batches import training_batches
 from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.records import PretrainingSpec, encode_example, frame_record, read_records
+from albert_tf.records import PretrainingSpec, frame_record, read_records
 from albert_tf.records import features as names
+from albert_tf.records.encode import encode_packed, pack_varints
 from albert_tf.records.features import TOKEN_BOUNDARY
 from albert_tf.records.ngrams import ngram_probabilities
 from albert_tf.records.parse import decode_example, feature_description, parse_pretraining_batch
@@ -56,10 +57,11 @@ def write_random_records(path: str, spec: PretrainingSpec, count: int) -> None:
         names.TOKEN_BOUNDARY: rng.integers(0, 2, length),
         names.MASKED_LM_POSITIONS: np.sort(rng.choice(length, predictions, replace=False)),
         names.MASKED_LM_IDS: rng.integers(5, _VOCAB_SIZE, predictions),
-        names.MASKED_LM_WEIGHTS: np.ones(predictions, np.float32),
         names.SENTENCE_ORDER_LABELS_FEATURE: rng.integers(0, 2, 1),
       }
-      stream.write(frame_record(encode_example(features)))
+      payloads = {name: pack_varints(values) for name, values in features.items()}
+      payloads[names.MASKED_LM_WEIGHTS] = np.ones(predictions, "<f4").tobytes()
+      stream.write(frame_record(encode_packed(payloads)))
 
 
 def plain_batches(paths: Sequence[str], spec: PretrainingSpec, batch_size: int) -> tf.data.Dataset:

@@ -296,66 +296,63 @@ class Validator:
 
 
 class Measurements:
-  """Histograms over instances of records made by any program."""
+  """Sums over instances of records made by any program, and their runs of masked tokens."""
 
   def __init__(self, tokenizer: Tokenizer):
     self._mask_id = tokenizer.mask_id
-    self._histograms: dict[str, collections.Counter[Any]] = collections.defaultdict(
-      collections.Counter
-    )
+    self._totals: collections.Counter[str] = collections.Counter()
+    # Length → number of runs.
+    self._runs: dict[str, collections.Counter[int]] = {
+      "run_pieces": collections.Counter(),
+      "run_words": collections.Counter(),
+    }
 
   def add(self, view: View) -> None:
-    histograms = self._histograms
-    histograms["lengths"][len(view.ids)] += 1
-    histograms["row_lengths"][view.row_length] += 1
-    histograms["segment_a"][int((view.segments == 0).sum())] += 1
-    histograms["labels"][view.order_label] += 1
-    histograms["predictions"][len(view.positions)] += 1
-
     # What stands at the masked positions.
     shown_ids = view.ids[view.positions]
     num_masked = int((shown_ids == self._mask_id).sum())
     num_kept = int((shown_ids == view.labels).sum())
-    num_random = len(shown_ids) - num_masked - num_kept
-    histograms["kinds"].update(masked=num_masked, kept=num_kept, random=num_random)
+    self._totals.update(
+      instances=1,
+      labels=view.order_label,
+      tokens=len(view.ids),
+      row_lengths=view.row_length,
+      segment_a=int((view.segments == 0).sum()),
+      predictions=len(shown_ids),
+      masked=num_masked,
+      kept=num_kept,
+      random=len(shown_ids) - num_masked - num_kept,
+    )
 
     # Runs of masked tokens: the positions 3 4 7 are two runs.
     ends_run = np.flatnonzero(np.diff(view.positions) > 1) + 1
     for run in np.split(view.positions, ends_run):
       if len(run):
-        histograms["run_pieces"][len(run)] += 1
-        histograms["run_words"][max(1, int(view.boundary[run].sum()))] += 1
+        self._runs["run_pieces"][len(run)] += 1
+        self._runs["run_words"][max(1, int(view.boundary[run].sum()))] += 1
 
   def summary(self) -> dict[str, Any]:
     """Means and shares; {} without an instance.
 
     `segA_len_mean` has [CLS] and [SEP], `filled_fraction` no padding.
     """
-    histograms = self._histograms
-    instances = histograms["lengths"].total()
+    totals = self._totals
+    instances = totals["instances"]
     if not instances:
       return {}
-    # Means of histograms, weighted by their values.
-    num_tokens = _total(histograms["lengths"])
-    num_predictions = _total(histograms["predictions"])
     summary: dict[str, Any] = {
       "instances": instances,
-      "label1_fraction": histograms["labels"][1] / instances,
-      "seq_len_mean": num_tokens / instances,
-      "filled_fraction": num_tokens / _total(histograms["row_lengths"]),
-      "segA_len_mean": _total(histograms["segment_a"]) / instances,
-      "predictions_mean": num_predictions / instances,
+      "label1_fraction": totals["labels"] / instances,
+      "seq_len_mean": totals["tokens"] / instances,
+      "filled_fraction": totals["tokens"] / totals["row_lengths"],
+      "segA_len_mean": totals["segment_a"] / instances,
+      "predictions_mean": totals["predictions"] / instances,
     }
     for kind in KINDS:
-      summary[kind] = histograms["kinds"][kind] / max(1, num_predictions)
-    for name in ("run_pieces", "run_words"):
-      runs = histograms[name]
+      summary[kind] = totals[kind] / max(1, totals["predictions"])
+    for name, runs in self._runs.items():
       summary[name] = {str(length): runs[length] / runs.total() for length in sorted(runs)}
     return summary
-
-
-def _total(histogram: collections.Counter[int]) -> int:
-  return sum(value * count for value, count in histogram.items())
 
 
 def render_first(paths: Sequence[str], tokenizer: Tokenizer, count: int) -> Iterator[str]:

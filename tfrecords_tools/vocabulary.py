@@ -123,30 +123,6 @@ def read_sentences(
   )
 
 
-class _SentencesOrFailure:
-  """Sentences for SentencePiece; `failure` is the exception that ended them, if there was one.
-
-  SentencePiece takes an exception for the end of the text and trains on what it has. At an item that
-  is no string it stops with an error of its own, so that is what it gets.
-  """
-
-  def __init__(self, sentences: Iterator[str]):
-    self._sentences = sentences
-    self.failure: BaseException | None = None
-
-  def __iter__(self) -> Iterator[str | None]:
-    return self
-
-  def __next__(self) -> str | None:
-    try:
-      return next(self._sentences)
-    except StopIteration:
-      raise
-    except BaseException as error:  # Also Control-C.
-      self.failure = error
-      return None
-
-
 def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False) -> bytes:
   """A serialized SentencePiece model of normalised sentences, sampled with a fixed seed.
 
@@ -165,14 +141,26 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
     raise UserError(
       "The input must hold text. Received: files without a single sentence. Check --input."
     )
-  reading = _SentencesOrFailure(itertools.chain([first], sentences))
+  failure: BaseException | None = None
+
+  def guarded_sentences() -> Iterator[str | None]:
+    # SentencePiece takes an exception for the end of the text and trains on what it has. At an item
+    # that is no string it stops with an error of its own, so that is what it gets.
+    nonlocal failure
+    try:
+      yield first
+      yield from sentences
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+      failure = error
+      yield None
+
   writer = io.BytesIO()
   log_level = 2  # Only errors.
   if large:
     log_level = 0
   try:
     sentencepiece.SentencePieceTrainer.train(
-      sentence_iterator=reading,
+      sentence_iterator=guarded_sentences(),
       model_writer=writer,
       model_type="unigram",
       vocab_size=spec.vocab_size,
@@ -192,8 +180,8 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
       minloglevel=log_level,
     )
   except RuntimeError as error:
-    if reading.failure is not None:
-      raise reading.failure from error
+    if failure is not None:
+      raise failure from error
     raise UserError(
       f"SentencePiece must be able to train {spec.vocab_size:,} tokens on the text. Received from "
       f"it: {str(error).strip()}. Change --vocab_size or --character_coverage, or add text."

@@ -46,17 +46,13 @@ class ShardIndex:
     buffer = io.BytesIO()
     np.save(buffer, numbers.astype("<i8"))
     data = buffer.getvalue()
-    return data + _checksum(data)
+    return data + masked_crc32c(data)
 
   def save(self, shard: str) -> None:
     """Writes the index of `shard` to its place, atomically."""
     files.makedirs(os.path.dirname(index_path(shard)))
     with files.atomic_writer(index_path(shard)) as stream:
       stream.write(self.to_bytes())
-
-
-def _checksum(data: bytes) -> bytes:
-  return masked_crc32c(data).to_bytes(4, "little")
 
 
 def load_shard_index(shard: str) -> ShardIndex | None:
@@ -67,7 +63,7 @@ def load_shard_index(shard: str) -> ShardIndex | None:
     data = files.read_bytes(index_path(shard))
   except (OSError, UserError):
     return None
-  if data[-4:] != _checksum(data[:-4]):
+  if data[-4:] != masked_crc32c(data[:-4]):
     return None
   numbers = np.load(io.BytesIO(data), allow_pickle=False)
   if numbers[-1] != num_bytes:

@@ -17,24 +17,20 @@ from albert_tf.errors import UserError
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 _LENGTH = struct.Struct("<Q")
-_CRC = struct.Struct("<I")
 _MASK_DELTA = 0xA282EAD8
 
 
-def masked_crc32c(data: bytes) -> int:
+def masked_crc32c(data: bytes) -> bytes:
   """Masked CRC32C of `data`, as in the TFRecord format: rotated by 15 bits, plus a constant."""
   crc = google_crc32c.value(data)
-  return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
+  masked = ((crc >> 15) | (crc << 17)) + _MASK_DELTA
+  return (masked & 0xFFFFFFFF).to_bytes(4, "little")
 
 
 def frame_record(data: bytes) -> bytes:
   """`data` with its TFRecord header and footer."""
   length = _LENGTH.pack(len(data))
-  return b"".join((length, _packed_crc(length), data, _packed_crc(data)))
-
-
-def _packed_crc(data: bytes) -> bytes:
-  return _CRC.pack(masked_crc32c(data))
+  return b"".join((length, masked_crc32c(length), data, masked_crc32c(data)))
 
 
 def read_records(path: str) -> Iterator[bytes]:
@@ -60,13 +56,13 @@ def read_records(path: str) -> Iterator[bytes]:
 def _read_data(stream: IO[bytes], header: bytes, num_bytes: int) -> bytes:
   """The data behind a header, in a file of `num_bytes`; raises `ValueError` if it is damaged."""
   # The length first: without its checksum it may be anything.
-  if len(header) < HEADER_BYTES or header[8:] != _packed_crc(header[:8]):
+  if len(header) < HEADER_BYTES or header[8:] != masked_crc32c(header[:8]):
     raise ValueError("the checksum of the length does not match")
   (length,) = _LENGTH.unpack_from(header)
   body = stream.read(min(length + FOOTER_BYTES, num_bytes))  # Else it might be beyond all memory.
   if len(body) < length + FOOTER_BYTES:
     raise ValueError("the file ends inside the record")
   data = body[:length]
-  if _packed_crc(data) != body[length:]:
+  if masked_crc32c(data) != body[length:]:
     raise ValueError("the checksum of the data does not match")
   return data

@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from albert_tf.records import frame_record, scan_shard
+from albert_tf.records import frame_record
+from albert_tf.records.shard_index import scan_shard
 
 NUM_RECORDS, BATCH = 40_000, 500
 CHILD = f"""

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from typing import Any
 
-from support.tiny_records import SPEC, VOCAB_SIZE, random_examples
+from support.tiny_records import SPEC, VOCAB_SIZE, encode_example, random_examples
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.albert_config import count_parameters
@@ -19,9 +19,10 @@ from albert_tf.finetuning import data
 from albert_tf.finetuning.tasks.choices import read_race
 from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.finetuning.tasks.text_tables import table_examples
-from albert_tf.records import Manifest, encode_example, frame_record, read_records, scan_shard
+from albert_tf.records import Manifest, frame_record, read_records
 from albert_tf.records.manifest import Baseline, RecordFile, check_agreement
 from albert_tf.records.parse import decode_example
+from albert_tf.records.shard_index import scan_shard
 from albert_tf.tokenization import TokenizerConfig, load_tokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 

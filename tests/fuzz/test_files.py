@@ -60,7 +60,7 @@ def test_json_lines(child: Child, tmp_path: pathlib.Path, data: st.DataObject, n
 
 def frame_length(length: int) -> bytes:
   header = length.to_bytes(8, "little")
-  return header + masked_crc32c(header).to_bytes(4, "little") + readers.SHARD[12:]
+  return header + masked_crc32c(header) + readers.SHARD[12:]
 
 
 RECORDS = st.lists(st.sampled_from(readers.EXAMPLES[:3]) | damaged(readers.EXAMPLES[0]), max_size=4)

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
+from support.tiny_records import encode_example
 
 from albert_tf.errors import UserError
-from albert_tf.records import (
-  PretrainingSpec,
-  encode_example,
-)
+from albert_tf.records import PretrainingSpec
 from albert_tf.records import features as names
 
 

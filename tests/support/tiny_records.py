@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.records import PretrainingSpec, encode_example, frame_record
+from albert_tf.records import PretrainingSpec, frame_record
+from albert_tf.records.encode import encode_packed, pack_varints
+from albert_tf.records.features import FLOAT_FEATURES
 
 SPEC = PretrainingSpec(max_seq_length=10, max_predictions_per_seq=3)
 VOCAB_SIZE = 37
@@ -35,6 +37,17 @@ def ids_of(vocab_size: int, word_starts: np.ndarray | None = None) -> types.Simp
   """What the drawing of masks asks of a tokenizer."""
   ids = {"pad_id": 0, "unk_id": 1, "cls_id": 2, "sep_id": 3, "mask_id": 4}
   return types.SimpleNamespace(vocab_size=vocab_size, word_starts=lambda rule: word_starts, **ids)
+
+
+def encode_example(features: Mapping[str, np.ndarray]) -> bytes:
+  """A serialized `tf.train.Example` of the eight features, of any lengths."""
+  payloads = {}
+  for name, values in features.items():
+    if name in FLOAT_FEATURES:
+      payloads[name] = values.astype("<f4").tobytes()
+    else:
+      payloads[name] = pack_varints(values)
+  return encode_packed(payloads)
 
 
 def random_examples(count: int, *, seed: int) -> list[dict[str, np.ndarray]]:

@@ -26,10 +26,10 @@ from albert_tf.records import Manifest, read_records
 from albert_tf.records.parse import decode_example
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.inspection import view_instance
-from tfrecords_tools.pretraining import create, estimate, job, local, stages
+from tfrecords_tools.pretraining import create, job, local, stages
 from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
-from tfrecords_tools.pretraining.stages import RunWriter
+from tfrecords_tools.pretraining.stages import write_runs
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
 _CHOICES = RecordSettings(
@@ -210,7 +210,7 @@ def _stopping(name, number):
       yield
 
 
-@pytest.mark.parametrize("stop_at", [("RunWriter", 5), ("write_shard", 2)])
+@pytest.mark.parametrize("stop_at", [("write_runs", 5), ("write_shard", 2)])
 def test_an_interrupted_run_shows_nothing_and_continues(
   corpus, tiny_tokenizer, tmp_path, stop_at, monkeypatch
 ):
@@ -221,7 +221,7 @@ def test_an_interrupted_run_shows_nothing_and_continues(
   assert finished
   again = []
   monkeypatch.setattr(
-    local, "RunWriter", lambda *block: again.append(block[0]) or RunWriter(*block)
+    local, "write_runs", lambda *block: again.append(block[0]) or write_runs(*block)
   )
   _make(corpus, tmp_path / "cut", tiny_tokenizer)
   assert not finished & {pathlib.Path(prefix).name for prefix in again}
@@ -231,7 +231,7 @@ def test_an_interrupted_run_shows_nothing_and_continues(
 
 def test_blocks_that_were_cut_otherwise_are_not_taken(corpus, tiny_tokenizer, tmp_path):
   """The size of a block follows that of all input files, and a changed file leaves the work on others."""
-  with _stopping("RunWriter", 5):
+  with _stopping("write_runs", 5):
     _make(corpus, tmp_path / "cut", tiny_tokenizer)
   for name in ("cut", "whole"):
     _make(corpus, tmp_path / name, tiny_tokenizer, block_bytes=2000)
@@ -451,7 +451,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
   again = []
   monkeypatch.setattr(
-    local, "RunWriter", lambda *block: again.append(block[0]) or RunWriter(*block)
+    local, "write_runs", lambda *block: again.append(block[0]) or write_runs(*block)
   )
   _make([path], tmp_path / "out", tiny_tokenizer)
   assert any("block-00000-000000" in prefix for prefix in again) != keeps_time
@@ -519,10 +519,10 @@ def test_a_killed_worker_is_one_line(corpus, tiny_tokenizer, tmp_path, monkeypat
 def test_the_estimate_is_near_and_comes_before_the_work(
   corpus, tiny_tokenizer, tmp_path, monkeypatch
 ):
-  estimates, notices = [], []
+  estimates, notices, estimate = [], [], create.estimate
 
   def keep(work):
-    estimates.append(estimate.estimate(work))
+    estimates.append(estimate(work))
     return estimates[0]
 
   class Runner(LocalRunner):
@@ -530,7 +530,7 @@ def test_the_estimate_is_near_and_comes_before_the_work(
       assert "GB of records" in notices[-1]
       return super().__call__(work)
 
-  monkeypatch.setattr(estimate, "_WORTH_AN_ESTIMATE", 0)
+  monkeypatch.setattr(create, "_WORTH_AN_ESTIMATE", 0)
   monkeypatch.setattr(create, "estimate", keep)
   choices = dataclasses.replace(_CHOICES, dupe_factor=9)
   manifest = make(
@@ -560,7 +560,7 @@ def test_records_without_room_are_refused_before_the_work(
 
   monkeypatch.setattr(os, "stat", stat_with_two_disks)
   monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=int(free_bytes)))
-  monkeypatch.setattr(create, "estimate", lambda work: estimate.Estimate(10**9, 60.0))
+  monkeypatch.setattr(create, "estimate", lambda work: create.Estimate(10**9, 60.0))
   refusal = contextlib.nullcontext()
   if not fits:
     refusal = pytest.raises(

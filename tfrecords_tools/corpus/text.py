@@ -3,6 +3,7 @@
 import collections
 from collections.abc import Callable, Iterable, Iterator
 import csv
+import functools
 import itertools
 import re
 from typing import NamedTuple
@@ -89,22 +90,12 @@ def _wikitext_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
       yield _Paragraph("", ends_document=True)
 
 
-def _dense_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
-  """`dense`: every line is a paragraph, a blank line ends a document."""
-  return _mark_documents(lines, blank_lines=1)
-
-
-def _spaced_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
-  """`spaced`: every line is a paragraph, with blank lines around it."""
-  return _mark_documents(lines, blank_lines=_BLANK_LINES_OF_A_CHAPTER)
-
-
 def _wrapped_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
   """`wrapped`: the lines up to a blank one or a heading are a paragraph."""
   # Lines wait until their paragraph ends.
   waiting: list[str] = []
   size = 0
-  for line in _mark_documents(lines, blank_lines=_BLANK_LINES_OF_A_CHAPTER):
+  for line in _mark_documents(lines):
     is_text = bool(line.text) and not line.is_heading
     if is_text:
       waiting.append(line.text)
@@ -118,18 +109,12 @@ def _wrapped_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
   yield _Paragraph(_join_wrapped(waiting))
 
 
-_LAYOUTS: dict[str, Callable[[Iterable[str]], Iterator[_Paragraph]]] = {
-  "wikitext": _wikitext_paragraphs,
-  "wrapped": _wrapped_paragraphs,
-  "spaced": _spaced_paragraphs,
-  "dense": _dense_paragraphs,
-}
+def _mark_documents(
+  lines: Iterable[str], *, blank_lines: int = _BLANK_LINES_OF_A_CHAPTER
+) -> Iterator[_Paragraph]:
+  """`spaced`: every line is a paragraph, with blank lines around it.
 
-
-def _mark_documents(lines: Iterable[str], *, blank_lines: int) -> Iterator[_Paragraph]:
-  """The lines, stripped, with marks where a document ends before them.
-
-  So many blank lines, a form feed or the heading of a chapter end one.
+  So many blank lines, a form feed or the heading of a chapter end a document.
   """
   blank = 0
   for line in lines:
@@ -142,6 +127,15 @@ def _mark_documents(lines: Iterable[str], *, blank_lines: int) -> Iterator[_Para
     else:
       blank += 1
       yield _Paragraph("", ends_document=has_form_feed or blank == blank_lines)
+
+
+_LAYOUTS: dict[str, Callable[[Iterable[str]], Iterator[_Paragraph]]] = {
+  "wikitext": _wikitext_paragraphs,
+  "wrapped": _wrapped_paragraphs,
+  "spaced": _mark_documents,
+  # Every line is a paragraph, and a blank line ends a document.
+  "dense": functools.partial(_mark_documents, blank_lines=1),
+}
 
 
 def _join_wrapped(lines: list[str]) -> str:

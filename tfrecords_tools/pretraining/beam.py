@@ -22,7 +22,7 @@ from albert_tf import files, json_files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.job import PLAN_NAME, Job
-from tfrecords_tools.pretraining.settings import RECORD_BYTES_PER_TEXT_BYTE, SPLITS
+from tfrecords_tools.pretraining.settings import RECORD_BYTES_PER_TEXT_BYTE, SPLITS, Json
 from tfrecords_tools.pretraining.stages import (
   KEY_SPACE,
   Block,
@@ -130,11 +130,12 @@ class _MakeInstances(beam.DoFn):
 
   def process(self, block: Block) -> Iterator[Any]:
     result = BlockResult(self._job)
-    for split, instances in self._make(block, result):
+    for split, instances_of_split in self._make(block, result):
       num_shards = self._job.settings.num_shards_of(split)
-      for key, record in zip(instances.keys.tolist(), instances.records, strict=True):
-        shard = key * num_shards // KEY_SPACE
-        yield (split, shard), _ORDER.pack(key, block.file_index, block.index) + record
+      for instances in instances_of_split:
+        for key, record in zip(instances.keys.tolist(), instances.records, strict=True):
+          shard = key * num_shards // KEY_SPACE
+          yield (split, shard), _ORDER.pack(key, block.file_index, block.index) + record
     yield beam.pvalue.TaggedOutput("result", result.to_json())
 
 
@@ -146,7 +147,7 @@ def _write_file(element: tuple[tuple[str, int], Iterable[bytes]], job: Job) -> N
   write_shard(path, split, records, plan=job.plan_sha256)
 
 
-def _total(results: Iterable[dict[str, Any]], job: Job) -> dict[str, Any]:
+def _total(results: Iterable[Json], job: Job) -> Json:
   """Adds results of blocks."""
   total = BlockResult(job)
   for fields in results:

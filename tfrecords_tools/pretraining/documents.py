@@ -98,14 +98,12 @@ class BlockTokenizer:
     return tokenized
 
   def _encode_by_words(self, sentences: list[str]) -> _Encoded:
-    # Sentences to numbers of words, and those to ids, of all sentences together.
+    # The words of all sentences together.
     words = [sentence.split() for sentence in sentences]
-    word_counts = _lengths(words)
-    numbers = self._words.numbers(itertools.chain.from_iterable(words), int(word_counts.sum()))
-    encoded_words = self._words.encode(numbers)
+    encoded_words = self._words.encode(itertools.chain.from_iterable(words))
     # Sizes of words to sizes of sentences: how far the ids go behind the last word of each.
     ends_of_words = _offsets(encoded_words.sizes)
-    ends_of_sentences = ends_of_words[np.cumsum(word_counts)]
+    ends_of_sentences = ends_of_words[np.cumsum(_lengths(words))]
     return _Encoded(encoded_words.ids, np.diff(ends_of_sentences, prepend=0))
 
 
@@ -122,13 +120,13 @@ class _KnownWords:
     self._num_characters = 0
     self._encoded = _Encoded(np.zeros(0, np.int32), np.zeros(0, np.int64))
 
-  def numbers(self, words: Iterable[str], count: int) -> np.ndarray:
-    """int64 [count] the number of each word, which is tokenized when it is new."""
+  def encode(self, words: Iterable[str]) -> _Encoded:
+    """The ids of many words, each of which is tokenized when it is new."""
     if self._num_characters > _KNOWN_CHARACTERS:
       self._forget()
     # New words are at the end of the dictionary, in the order of their numbers.
     num_known = len(self._numbers)
-    numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, count)
+    numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64)
     new_words = list(itertools.islice(self._numbers, num_known, None))
     try:
       encoded = _encode(self._tokenizer, new_words)
@@ -140,10 +138,7 @@ class _KnownWords:
       sizes=np.concatenate([self._encoded.sizes, encoded.sizes]),
     )
     self._num_characters += sum(map(len, new_words))
-    return numbers
 
-  def encode(self, numbers: np.ndarray) -> _Encoded:
-    """The ids of many words."""
     begins = _offsets(self._encoded.sizes)[numbers]
     sizes = self._encoded.sizes[numbers]
     return _Encoded(self._encoded.ids[ranges(begins, sizes)], sizes)

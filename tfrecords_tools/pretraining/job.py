@@ -5,7 +5,7 @@ another one. Nobody reads a terabyte to start or to continue: name, size and tim
 for an input file. Its folder may be another.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -14,7 +14,6 @@ import hashlib
 import importlib.metadata
 import json
 import os
-from typing import Any
 import unicodedata
 
 from albert_tf import files, json_files
@@ -25,7 +24,7 @@ from albert_tf.records.shard_index import INDEX_FOLDER, index_path
 from albert_tf.settings import differences
 from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions, expected_text_bytes
-from tfrecords_tools.pretraining.settings import RecordSettings
+from tfrecords_tools.pretraining.settings import Json, RecordSettings
 
 STAGE_DIR_NAME = "_unfinished"
 PLAN_NAME = "plan.json"
@@ -62,7 +61,7 @@ class Job:
   output_dir: str
   work_dir: str
   block_bytes: int
-  plan: Mapping[str, Any]
+  plan: Json
 
   @property
   def stage_dir(self) -> str:
@@ -90,7 +89,7 @@ class Job:
     return _sha256(plan)
 
 
-def _sha256(plan: Mapping[str, Any]) -> str:
+def _sha256(plan: Json) -> str:
   return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
@@ -142,7 +141,7 @@ def make_job(
   )
 
 
-def _look_at(paths: Sequence[str]) -> list[dict[str, Any]]:
+def _look_at(paths: Sequence[str]) -> list[Json]:
   """What a plan says of input files."""
   with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
     sizes_and_times = pool.map(files.size_and_time, paths)
@@ -166,12 +165,12 @@ def check_input(job: Job, file_index: int) -> None:
     )
 
 
-def input_of(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+def input_of(plan: Json) -> list[Json]:
   """The input as the manifest names it: without times, so that copied files are the same."""
   return [{"name": file["name"], "num_bytes": file["num_bytes"]} for file in plan["input"]]
 
 
-def _identity(plan: Mapping[str, Any]) -> dict[str, Any]:
+def _identity(plan: Json) -> Json:
   """What of a plan the finished records of a directory belong to.
 
   Versions do not matter: nothing more is made by another version.
@@ -230,7 +229,7 @@ def prepare_work(job: Job) -> None:
     json_files.write(plan_path, job.plan)
 
 
-def _check_same(directory: str, made_with: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def _check_same(directory: str, made_with: Json, asked: Json) -> None:
   differing = differences(made_with, asked)
   if differing:
     raise UserError(

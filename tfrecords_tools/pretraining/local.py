@@ -21,17 +21,17 @@ from albert_tf import files, json_files, progress
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.job import Job
-from tfrecords_tools.pretraining.settings import PASSES_OF_READING, SPLITS
+from tfrecords_tools.pretraining.settings import PASSES_OF_READING, SPLITS, Json
 from tfrecords_tools.pretraining.stages import (
   KEY_SPACE,
   Block,
   BlockMaker,
   BlockResult,
   Run,
-  RunWriter,
   read_blocks,
   read_description,
   read_sorted,
+  write_runs,
   write_shard,
 )
 
@@ -115,7 +115,7 @@ class Worker:
     # Built when it is needed: those who only write final files need none.
     self._block_maker = functools.cache(functools.partial(BlockMaker, job))
 
-  def make_file(self, file_index: int) -> dict[str, Any]:
+  def make_file(self, file_index: int) -> Json:
     """Makes all blocks of a file; returns the sum of their results."""
     result = BlockResult(self._job)
     for block in read_blocks(self._job, file_index):
@@ -123,7 +123,7 @@ class Worker:
       result.add(self.make_block(block))
     return result.to_json()
 
-  def make_block(self, block: Block) -> dict[str, Any]:
+  def make_block(self, block: Block) -> Json:
     """Writes the sorted runs of a block, unless an earlier run did; returns its result."""
     finished = _finished_block(self._job, block.file_index, block.index)
     if finished is not None:
@@ -131,11 +131,8 @@ class Worker:
     result = BlockResult(self._job)
     prefix = _block_prefix(self._job, block.file_index, block.index)
     # A final file has records of one split, so each split has runs of its own.
-    writers = {split: RunWriter(prefix, split) for split in SPLITS}
     for split, instances in self._block_maker()(block, result):
-      writers[split].add(instances)
-    for writer in writers.values():
-      result.runs += writer.finish()
+      result.runs += write_runs(prefix, split, instances)
 
     # Last the result, by which a later run knows that the block is finished.
     fields = result.to_json()
@@ -169,7 +166,7 @@ def _block_prefix(job: Job, file_index: int, index: int) -> str:
   return os.path.join(job.work_dir, f"block-{file_index:05d}-{index:06d}")
 
 
-def _finished_block(job: Job, file_index: int, index: int) -> dict[str, Any] | None:
+def _finished_block(job: Job, file_index: int, index: int) -> Json | None:
   """An earlier run's result of a block; None if it is missing or incomplete."""
   path = f"{_block_prefix(job, file_index, index)}.json"
   if not files.exists(path):
@@ -177,14 +174,14 @@ def _finished_block(job: Job, file_index: int, index: int) -> dict[str, Any] | N
   description = json_files.read(path, result=dict)
   if description.get("plan") != job.block_sha256(file_index):
     return None
-  result: dict[str, Any] = description["result"]
+  result: Json = description["result"]
   # After a loss of power the description may be there without the runs.
   if not all(Run(**run).is_complete() for run in result["runs"]):
     return None
   return result
 
 
-def _finished_file(job: Job, file_index: int) -> dict[str, Any] | None:
+def _finished_file(job: Job, file_index: int) -> Json | None:
   """An earlier run's result of a file; None if one of its blocks is missing."""
   total = BlockResult(job)
   for index in itertools.count():

@@ -1,7 +1,7 @@
 """Settings that decide the content of the records, on every machine."""
 
 import dataclasses
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from albert_tf.settings import Settings, setting
 from albert_tf.tokenization import WORD_RULES
 
 SPLITS = ("train", "eval")
+Json = dict[str, Any]  # An object of a JSON file.
 _MOST_SHARDS = 99_999  # Five digits in a name.
 _SHARD_BYTES = 192e6  # Size of a file, where the corpus decides their number.
 # About the bytes of records that a byte of text gives in one pass; only the number of files depends

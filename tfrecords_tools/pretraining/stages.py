@@ -1,6 +1,6 @@
 """The four stages from text to a file of records: read, make, sort, write.
 
-  read_blocks → BlockMaker → RunWriter, read_sorted → write_shard
+  read_blocks → BlockMaker → write_runs, read_sorted → write_shard
 
 `local.py` runs them in processes of this machine. `beam.py` runs them on Apache Beam, which sorts
 by itself.
@@ -10,21 +10,21 @@ from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 import itertools
 import os
-from typing import Any
 
 import google_crc32c
 import numpy as np
 
 from albert_tf import files, json_files
 from albert_tf.errors import UserError
-from albert_tf.records import RecordFile, ShardIndexer
+from albert_tf.records import RecordFile
+from albert_tf.records.shard_index import ShardIndexer
 from tfrecords_tools.corpus import CorpusStats, iter_documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
 from tfrecords_tools.pretraining.instances import InstanceMaker, Instances
 from tfrecords_tools.pretraining.job import Job, check_input
 from tfrecords_tools.pretraining.randomness import Stream, is_held_out
 from tfrecords_tools.pretraining.segments import SegmentPair, make_pairs
-from tfrecords_tools.pretraining.settings import SPLITS
+from tfrecords_tools.pretraining.settings import SPLITS, Json
 from tfrecords_tools.pretraining.statistics import Statistics, torn_pieces
 
 KEY_SPACE = 1 << 64  # Every key is below it.
@@ -108,12 +108,12 @@ class BlockResult:
     self.corpus = CorpusStats()
     self.runs: list[Run] = []
 
-  def to_json(self) -> dict[str, Any]:
+  def to_json(self) -> Json:
     statistics = {split: counts.to_json() for split, counts in self.statistics.items()}
     runs = [dataclasses.asdict(run) for run in self.runs]
     return {"statistics": statistics, "corpus": self.corpus.to_dict(), "runs": runs}
 
-  def add(self, fields: dict[str, Any]) -> None:
+  def add(self, fields: Json) -> None:
     """Adds what `to_json` gave."""
     for split in SPLITS:
       self.statistics[split].add(fields["statistics"][split])
@@ -133,8 +133,10 @@ class BlockMaker:
     if job.settings.whole_word == "original":
       self._is_torn = torn_pieces(job.tokenizer)
 
-  def __call__(self, block: Block, result: BlockResult) -> Iterator[tuple[str, Instances]]:
-    """Yields (split, instances), some at a time, and counts them in `result`."""
+  def __call__(
+    self, block: Block, result: BlockResult
+  ) -> Iterator[tuple[str, Iterator[Instances]]]:
+    """Yields each split with its instances, some at a time, and counts them in `result`."""
     settings = self._settings
     if block.corpus is not None:
       result.corpus.add(block.corpus.to_dict())
@@ -150,12 +152,7 @@ class BlockMaker:
         document=block.first_document,
         purpose=purpose,
       )
-      pairs = self._pairs(documents_of[split], stream)
-      num_at_once = max(1, _TOKENS_AT_ONCE // settings.max_seq_length)
-      while pairs_at_once := list(itertools.islice(pairs, num_at_once)):
-        instances = self._make(pairs_at_once, stream)
-        statistics.add_instances(instances)
-        yield split, instances
+      yield split, self._instances(documents_of[split], stream, statistics)
 
   def _tokenize_by_split(self, block: Block) -> dict[str, list[TokenizedDocument]]:
     """The documents of each split; some may be without text."""
@@ -181,8 +178,18 @@ class BlockMaker:
       documents_of[split].append(document)
     return documents_of
 
+  def _instances(
+    self, documents: Sequence[TokenizedDocument], stream: Stream, statistics: Statistics
+  ) -> Iterator[Instances]:
+    """The instances of all passes over the documents of a block and split."""
+    pairs = self._pairs(documents, stream)
+    num_at_once = max(1, _TOKENS_AT_ONCE // self._settings.max_seq_length)
+    while pairs_at_once := list(itertools.islice(pairs, num_at_once)):
+      instances = self._make(pairs_at_once, stream)
+      statistics.add_instances(instances)
+      yield instances
+
   def _pairs(self, documents: Sequence[TokenizedDocument], stream: Stream) -> Iterator[SegmentPair]:
-    """The pairs of all passes over the documents of a block and split."""
     with_text = [document for document in documents if document.num_sentences]
     for document in with_text:
       for _ in range(self._settings.dupe_factor):
@@ -252,50 +259,42 @@ class Run:
     return np.array(keys[first:last]), records
 
 
-class RunWriter:
-  """Collects the records of one block and split, and writes them as sorted runs.
+def write_runs(prefix: str, split: str, made: Iterable[Instances]) -> list[Run]:
+  """Writes the records of one block and split as sorted runs.
 
   Args:
     prefix: the beginning of the runs' paths.
     split: train or eval.
+    made: the instances of the block and split.
   """
+  runs: list[Run] = []
+  waiting: list[Instances] = []
+  size = 0
+  for instances in made:
+    waiting.append(instances)
+    size += sum(map(len, instances.records))
+    if size >= RUN_BYTES:
+      runs.append(_write_run(f"{prefix}-{split}-{len(runs):04d}.run", split, waiting))
+      waiting = []
+      size = 0
+  if waiting:
+    runs.append(_write_run(f"{prefix}-{split}-{len(runs):04d}.run", split, waiting))
+  return runs
 
-  def __init__(self, prefix: str, split: str):
-    self._prefix = prefix
-    self._split = split
-    self._runs: list[Run] = []
-    self._start_run()
 
-  def _start_run(self) -> None:
-    self._keys: list[np.ndarray] = []
-    self._records: list[bytes] = []
-    self._size = 0
-
-  def add(self, instances: Instances) -> None:
-    self._keys.append(instances.keys)
-    self._records += instances.records
-    self._size += sum(map(len, instances.records))
-    if self._size >= RUN_BYTES:
-      self._write_run()
-
-  def finish(self) -> list[Run]:
-    """Writes what waits; all runs of this writer."""
-    if self._records:
-      self._write_run()
-    return self._runs
-
-  def _write_run(self) -> None:
-    keys = np.concatenate(self._keys)
-    order = np.argsort(keys, kind="stable")
-    records = [self._records[i] for i in order.tolist()]
-    path = f"{self._prefix}-{self._split}-{len(self._runs):04d}.run"
-    run = Run(path, self._split, len(records), self._size)
-    with open(run.path, "wb") as stream:
-      stream.writelines(records)
-    ends = np.cumsum([len(record) for record in records], dtype=np.uint64)
-    np.stack([keys[order], ends]).tofile(run.index_path)
-    self._runs.append(run)
-    self._start_run()
+def _write_run(path: str, split: str, waiting: Sequence[Instances]) -> Run:
+  keys = np.concatenate([instances.keys for instances in waiting])
+  unsorted: list[bytes] = []
+  for instances in waiting:
+    unsorted += instances.records
+  order = np.argsort(keys, kind="stable")
+  records = [unsorted[i] for i in order.tolist()]
+  ends = np.cumsum([len(record) for record in records], dtype=np.uint64)
+  run = Run(path, split, len(records), int(ends[-1]))
+  with open(run.path, "wb") as stream:
+    stream.writelines(records)
+  np.stack([keys[order], ends]).tofile(run.index_path)
+  return run
 
 
 def read_sorted(runs: Sequence[Run], *, low: int = 0, high: int = KEY_SPACE) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from albert_tf.records import Baseline, Manifest
 from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.pretraining.documents import TokenizedDocument
 from tfrecords_tools.pretraining.instances import Instances
-from tfrecords_tools.pretraining.settings import RecordSettings
+from tfrecords_tools.pretraining.settings import Json, RecordSettings
 
 KINDS = ("masked", "kept", "random")
 _MUCH_TORN = 0.05  # English has below 0.001, Russian with a vocabulary of its own 0.15 and more.
@@ -91,7 +91,7 @@ class Statistics:
   def num_instances(self) -> int:
     return int(self.histograms["labels"].sum())
 
-  def to_json(self) -> dict[str, Any]:
+  def to_json(self) -> Json:
     """Sparse, so that a block's file stays small.
 
     Example:
@@ -103,14 +103,14 @@ class Statistics:
       histograms[name] = [values.tolist(), counts[values].tolist()]
     return {"counters": self.counters, "arrays": histograms}
 
-  def add(self, fields: dict[str, Any]) -> None:
+  def add(self, fields: Json) -> None:
     """Adds what `to_json` gave."""
     for name, count in fields["counters"].items():
       self.counters[name] += count
     for name, (values, counts) in fields["arrays"].items():
       self.histograms[name][values] += np.array(counts, np.int64)
 
-  def summary(self) -> dict[str, Any]:
+  def summary(self) -> Json:
     """Shares and means for people and for the manifest."""
     # What the shares are of.
     counters = self.counters
@@ -122,7 +122,7 @@ class Statistics:
     tokens_before = tokens + counters["truncated_tokens"]
 
     # Counts, then what a person compares with other corpora.
-    summary: dict[str, Any] = {"instances": instances} | counters
+    summary: Json = {"instances": instances} | counters
     summary["mean_length"] = _share(tokens, instances)
     summary["label_1_share"] = _share(self.histograms["labels"][1], instances)
     summary["mean_predictions"] = _share(kinds.sum(), instances)
