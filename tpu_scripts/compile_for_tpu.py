@@ -59,7 +59,7 @@ def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | 
   if chooses_micro_batches:
     num_micro_batches = 1  # The largest step; the planner divides it.
   step = commands.from_flags(StepConfig, gradient_accumulation_steps=num_micro_batches)
-  step.check_depths(config)
+  config.check_train_depths(step.train_depths)
   shape = StepShape(
     per_core_batch_size=per_core_batch_size or step.micro_batch_size(topology.num_cores),
     max_seq_length=FLAGS.max_seq_length or StepShape.max_seq_length,

@@ -9,7 +9,7 @@ import math
 import tensorflow as tf
 
 from albert_tf.compat import device_kind
-from albert_tf.modeling.layers import dropout
+from albert_tf.modeling.layers import Seed, dropout
 
 # Added to the score of a padded key (original code); finite, so that a row of padding stays finite.
 MASKED_SCORE = -10000.0
@@ -29,7 +29,7 @@ def plain_attention(
   bias: tf.Tensor,
   *,
   dropout_rate: float,
-  seed: tf.Tensor | None,
+  seed: Seed,
 ) -> tf.Tensor:
   r"""$O = \mathrm{softmax}(Q K^T / \sqrt D + \text{bias}) V$, softmax in float32.
 
@@ -63,7 +63,7 @@ def lean_attention(
   bias: tf.Tensor,
   *,
   dropout_rate: float,
-  seed: tf.Tensor | None,
+  seed: Seed,
 ) -> tf.Tensor:
   r"""As `plain_attention`, with fewer passes over the scores; maximum, exponential and sums in float32.
 

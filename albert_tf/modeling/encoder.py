@@ -13,7 +13,7 @@ from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError, whole_number
 from albert_tf.modeling.dot_product_attention import attention_bias
-from albert_tf.modeling.layers import ConfigModel, Dense, resolve_seed, split_seed
+from albert_tf.modeling.layers import ConfigModel, Dense, Seed, resolve_seed, split_seed
 from albert_tf.modeling.rematerialization import Step, rematerialize
 from albert_tf.modeling.sublayers import AlbertEmbeddings, AttentionSublayer, FeedForwardSublayer
 from albert_tf.modeling.text_inputs import SYNONYMS, TEXT_INPUTS, integers, text_inputs
@@ -32,7 +32,7 @@ class Block:
     self,
     x: tf.Tensor,
     bias: tf.Tensor,
-    seed: tf.Tensor | None,
+    seed: Seed,
     positions: tf.Tensor | None = None,
   ) -> tf.Tensor:
     """`[B, S, H]` → `[B, S, H]`, or `[B, Q, H]` of `positions` `[B, Q]` alone."""
@@ -44,7 +44,7 @@ class Block:
     return self.feed_forward(x, seed=feed_forward_seed)
 
 
-def _numbered_step(block: Block, bias: tf.Tensor, seeds: Sequence[tf.Tensor | None]) -> Step:
+def _numbered_step(block: Block, bias: tf.Tensor, seeds: Sequence[Seed]) -> Step:
   """The block as a function of x and the number of its seed, which may be a tensor."""
   if seeds[0] is None:
     return lambda x, i: block(x, bias, None)
@@ -208,7 +208,7 @@ class Encoder(ConfigModel):
     self,
     x: tf.Tensor,
     bias: tf.Tensor,
-    seeds: Sequence[tf.Tensor | None],
+    seeds: Sequence[Seed],
     count: int | tf.Tensor,
     training: bool,
   ) -> list[tf.Tensor]:
@@ -228,9 +228,7 @@ class Encoder(ConfigModel):
       return [self.run_looped(x, bias, seeds, count)]
     return self.run_unrolled(x, bias, seeds)
 
-  def run_unrolled(
-    self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[tf.Tensor | None]
-  ) -> list[tf.Tensor]:
+  def run_unrolled(self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[Seed]) -> list[tf.Tensor]:
     """The output of each block."""
     outputs = []
     for number, seed in enumerate(seeds):
@@ -239,7 +237,7 @@ class Encoder(ConfigModel):
     return outputs
 
   def run_looped(
-    self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[tf.Tensor | None], count: int | tf.Tensor
+    self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[Seed], count: int | tf.Tensor
   ) -> tf.Tensor:
     """The output of the shared block after `count` applications, in a loop of the graph."""
     step = _numbered_step(self.block(0), bias, seeds)
@@ -252,7 +250,7 @@ class Encoder(ConfigModel):
     return x
 
   def run_rematerialized(
-    self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[tf.Tensor | None], count: int | tf.Tensor
+    self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[Seed], count: int | tf.Tensor
   ) -> tf.Tensor:
     """The output of the last block; the backward pass computes activations again."""
     if not self.config.has_one_block:
@@ -280,7 +278,7 @@ class Encoder(ConfigModel):
     self,
     inputs: Mapping[str, tf.Tensor],
     training: bool = False,
-    seed: tf.Tensor | None = None,
+    seed: Seed = None,
     depth: int | tf.Tensor | None = None,
   ) -> dict[str, Any]:
     # The inputs, with their defaults: one segment, and nothing padded.

@@ -6,7 +6,7 @@ The model's layers (`sublayers.py`, `pretraining.py`) and the heads of `keras_ap
 
 from collections.abc import Callable
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -16,9 +16,10 @@ from albert_tf.errors import UserError
 
 _GELU_C = math.sqrt(2.0 / math.pi)
 _GELU_CA = 0.044715 * _GELU_C
+Seed: TypeAlias = tf.Tensor | None  # int32 [2]; None: no dropout.
 
 
-def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
+def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
   """Zeroes a share `rate` of `x` and scales the others by `1 / (1 - rate)`.
 
   Args:
@@ -34,7 +35,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
   return tf.nn.experimental.stateless_dropout(x, rate=rate, seed=seed)
 
 
-def split_seed(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
+def split_seed(seed: Seed, count: int) -> list[Seed]:
   """`count` independent seeds derived from one seed; for None, `count` times None."""
   if seed is None:
     return [None] * count
@@ -45,7 +46,7 @@ def split_seed(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
   return tf.unstack(children, num=count)
 
 
-def resolve_seed(seed: tf.Tensor | None, *, training: bool | None) -> tf.Tensor | None:
+def resolve_seed(seed: Seed, *, training: bool | None) -> Seed:
   """The seed of a call: the caller's, or a new one; None at inference.
 
   `model.fit` passes no seed; the new one depends on `keras.utils.set_random_seed`.

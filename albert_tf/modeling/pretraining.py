@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.configs import HEADS, AlbertConfig
 from albert_tf.modeling.encoder import Encoder
-from albert_tf.modeling.layers import ConfigLayer, ConfigModel, normal_initializer
+from albert_tf.modeling.layers import ConfigLayer, ConfigModel, Seed, normal_initializer
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.modeling.variables import named_variables
 
@@ -161,7 +161,7 @@ class AlbertForPreTraining(ConfigModel):
     self,
     inputs: Mapping[str, tf.Tensor],
     training: bool = False,
-    seed: tf.Tensor | None = None,
+    seed: Seed = None,
     depth: int | tf.Tensor | None = None,
   ) -> dict[str, Any]:
     encoder_inputs = text_inputs(inputs)

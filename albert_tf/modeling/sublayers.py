@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling.dot_product_attention import lean_attention, plain_attention
-from albert_tf.modeling.layers import ConfigLayer, dropout, normal_initializer, split_seed
+from albert_tf.modeling.layers import ConfigLayer, Seed, dropout, normal_initializer, split_seed
 
 
 class AlbertEmbeddings(ConfigLayer):
@@ -41,9 +41,7 @@ class AlbertEmbeddings(ConfigLayer):
       initializer=normal_initializer(self.config.initializer_range),
     )
 
-  def call(
-    self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None = None
-  ) -> tf.Tensor:
+  def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: Seed = None) -> tf.Tensor:
     length = input_ids.shape[1]
     limit = self.config.max_position_embeddings
     if length is not None and length > limit:
@@ -99,7 +97,7 @@ class AttentionSublayer(ConfigLayer):
     self,
     x: tf.Tensor,
     bias: tf.Tensor,
-    seed: tf.Tensor | None = None,
+    seed: Seed = None,
     queries: tf.Tensor | None = None,
   ) -> tf.Tensor:
     if queries is None:
@@ -140,7 +138,7 @@ class FeedForwardSublayer(ConfigLayer):
     self.output_dense = self._dense(inner_width, width, "output_dense")
     self.layer_norm = self._layer_norm(width)
 
-  def call(self, x: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+  def call(self, x: tf.Tensor, seed: Seed = None) -> tf.Tensor:
     output = self.output_dense(self.intermediate(x))  # [B, S, F] -> [B, S, H]
     output = dropout(output, self.config.hidden_dropout_prob, seed)
     return tf.cast(self.layer_norm(output + tf.cast(x, output.dtype)), self.compute_dtype)

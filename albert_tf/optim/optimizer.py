@@ -11,6 +11,8 @@ from albert_tf.errors import UserError
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.optim.lamb import global_norm, lamb_update
 
+Variables = Mapping[str, tf.Variable]  # By checkpoint name.
+
 # The two groups. Decayed variables also adapt under LAMB; excluded ones do neither, as in the
 # original's exclusion list. Both are of whole names: a layer named "debiased" decays.
 DECAYED_PATTERN = r"(^|/)(kernel|(word|token_type|position)_embeddings|output_weights)$"
@@ -46,9 +48,7 @@ class StepNorms(NamedTuple):
   update_norm: tf.Tensor  # ‖η r u‖, what was subtracted.
 
 
-def build_optimizer(
-  config: OptimizerConfig, named_variables: Mapping[str, tf.Variable]
-) -> "Optimizer":
+def build_optimizer(config: OptimizerConfig, named_variables: Variables) -> "Optimizer":
   """Makes the optimizer `config.name` for these variables; call it under the strategy's scope.
 
   Args:
@@ -75,7 +75,7 @@ class Optimizer(tf.Module):
     step: number of completed updates, int64.
   """
 
-  def __init__(self, config: OptimizerConfig, named_variables: Mapping[str, tf.Variable]):
+  def __init__(self, config: OptimizerConfig, named_variables: Variables):
     super().__init__(name="optimizer")
     self.config = config
     self._variables = dict(named_variables)
@@ -148,7 +148,7 @@ class TfaLambOptimizer(Optimizer):
   names, not by checkpoint names.
   """
 
-  def __init__(self, config: OptimizerConfig, named_variables: Mapping[str, tf.Variable]):
+  def __init__(self, config: OptimizerConfig, named_variables: Variables):
     lamb = compat.tensorflow_addons().optimizers.LAMB
     self._learning_rate: tf.Tensor | float = 0.0  # Set by `apply` while it is traced.
     settings = {

@@ -1,10 +1,11 @@
 """curves.png: the whole run on one page, drawn from the records of metrics.jsonl."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import io
 from typing import Any, NamedTuple
 
 from albert_tf import files
+from albert_tf.runs.metrics_log import Report
 
 
 class _Curve(NamedTuple):
@@ -35,7 +36,7 @@ _COLUMNS = 3
 
 
 def draw_curves(
-  records: Sequence[Mapping[str, Any]], path: str, *, panels: Sequence[str] = tuple(_PANELS)
+  records: Sequence[Report], path: str, *, panels: Sequence[str] = tuple(_PANELS)
 ) -> None:
   """Draws reports, as in metrics.jsonl, into a PNG, written atomically.
 
@@ -64,7 +65,7 @@ def save_png(figure: Any, path: str) -> None:
     stream.write(image.getvalue())
 
 
-def _draw_panel(axes: Any, title: str, records: Sequence[Mapping[str, Any]]) -> None:
+def _draw_panel(axes: Any, title: str, records: Sequence[Report]) -> None:
   axes.set_title(title, fontsize=11, loc="left")
   axes.set_xlabel("step", fontsize=10)
   axes.grid(color="#e6e6e6", linewidth=0.8)

@@ -15,6 +15,7 @@ from albert_tf.modeling.layer_similarity import layer_similarity
 from albert_tf.modeling.losses import NUM_SUMS, PretrainingSums, cross_entropy_sums, mean_metrics
 from albert_tf.pipelines.batches import (
   EXAMPLE_WEIGHTS,
+  Batch,
   evaluation_batches,
   iterators_without_autotune,
 )
@@ -98,9 +99,11 @@ class Evaluator:
       self._datasets[name] = strategy.distribute_datasets_from_function(
         functools.partial(self._batches_of_host, held_out)
       )
-    self._local_sums: Any = self._compute_sums
-    if use_xla:
-      self._local_sums = tf.function(self._compute_sums, autograph=False, jit_compile=True)
+    self._local_sums = tf.function(
+      self._compute_sums,
+      autograph=False,
+      jit_compile=use_xla or None,  # None leaves a TPU its choice.
+    )
     # Only `_sum_all` needs AutoGraph.
     self._on_replica = tf.autograph.experimental.do_not_convert(self._global_sums)
     self.run = tf.function(self._sum_all)
@@ -144,20 +147,18 @@ class Evaluator:
       shard=host_shard(self._strategy, context),
     )
 
-  def _sum_all(
-    self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor, sums: tf.Tensor
-  ) -> tf.Tensor:
+  def _sum_all(self, iterator: Iterator[Batch], num_steps: tf.Tensor, sums: tf.Tensor) -> tf.Tensor:
     """Adds the sums of `num_steps` batches to `sums`, without returning to the host in between."""
     for _ in tf.range(num_steps):
       per_replica = self._strategy.run(self._on_replica, args=(next(iterator),))
       sums += self._strategy.experimental_local_results(per_replica)[0]
     return sums
 
-  def _global_sums(self, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+  def _global_sums(self, batch: Batch) -> tf.Tensor:
     context = tf.distribute.get_replica_context()
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, self._local_sums(dict(batch)))
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, self._local_sums(batch))
 
-  def _compute_sums(self, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+  def _compute_sums(self, batch: Batch) -> tf.Tensor:
     """The sums of this replica's rows: `PretrainingSums.pack`, and with layers `_layer_sums`."""
     outputs = self._model(batch, training=False)
     # Rows that only fill the last batch have the weight 0.
@@ -175,7 +176,7 @@ class Evaluator:
       sums = tf.concat([sums, self._layer_sums(batch)], axis=0)
     return sums
 
-  def _layer_sums(self, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+  def _layer_sums(self, batch: Batch) -> tf.Tensor:
     """float32 `[2 L + 1]`: each layer's L2 distances and angles over all real positions, and their number."""
     text = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
     outputs = self._model.encoder(text)

@@ -27,7 +27,7 @@ class RecordsSource:
   Attributes:
     vocab_size: size of their vocabulary; None if unknown.
     tokenizer_path, vocab_sha256: a vocabulary or a directory with one, and its hash; empty if there is none.
-    settings: directory → settings of its training records; empty if unknown.
+    settings: directory → settings of its training records; empty ones if unknown.
     sentence_task: meaning of their labels, see `StepConfig`; by default the task of the original release.
   """
 
@@ -49,9 +49,7 @@ class RecordsSource:
 
   def masking(self, masked_lm_prob: float | None) -> MaskingConfig:
     """Fresh masks by the rules of the stored masks; another share changes the number of predictions, too."""
-    stored_shares = {_MASKED_LM_PROB}
-    if self.settings:
-      stored_shares = {of.get("masked_lm_prob", _MASKED_LM_PROB) for of in self.settings.values()}
+    stored_shares = {of.get("masked_lm_prob", _MASKED_LM_PROB) for of in self.settings.values()}
     share = masked_lm_prob
     if share is None:
       share = self._common_setting("masked_lm_prob", _MASKED_LM_PROB)
@@ -72,8 +70,6 @@ class RecordsSource:
 
   def _labels_mean_swapped(self) -> bool:
     """Whether label 1 means two swapped segments in all training records; then the order is drawn again, too."""
-    if not self.settings:
-      return False
     for settings in self.settings.values():
       is_original = settings.get("compatibility", "none") != "none"  # Mixes in random documents.
       if settings.get("sentence_pair") != "sop" or is_original:
@@ -81,7 +77,7 @@ class RecordsSource:
     return True
 
   def _common_setting(self, name: str, default: Any) -> Any:
-    """A setting that must be the same for all training records; the default without manifests."""
+    """A setting that must be the same for all training records."""
     values = {
       directory: settings.get(name, default) for directory, settings in self.settings.items()
     }
@@ -92,8 +88,6 @@ class RecordsSource:
         f"Fresh masks need records that were masked by one rule. Received: {name} {received}. Use records that "
         "were masked alike, or train on the stored masks with --masking=stored."
       )
-    if not different:
-      return default
     return different.pop()
 
   def check_vocab_size(self, vocab_size: int) -> None:
@@ -137,7 +131,7 @@ def describe_records(
       max_predictions_per_seq=max_predictions_per_seq or _MAX_PREDICTIONS_PER_SEQ,
       tokenizer_path=tokenizer_path,
       vocab_sha256=vocab_sha256,
-      settings={},
+      settings={directory: {}},
     )
   # Training and held-out records must be of one model, and no file may be both.
   _check_no_held_out(paths, manifests)

@@ -13,7 +13,7 @@ from albert_tf.compat import coordinator_cpu
 from albert_tf.pretraining.curves import draw_curves
 from albert_tf.pretraining.goodput import PREFIX
 from albert_tf.pretraining.settings import PretrainingSettings
-from albert_tf.runs.metrics_log import MetricsLog
+from albert_tf.runs.metrics_log import MetricsLog, Report
 
 # The splits of a report.
 TRAIN = "train"
@@ -107,7 +107,7 @@ class Reporter:
     if self._is_chief:
       print(text, file=sys.stderr, flush=True)
 
-  def find(self, step: int, split: str) -> dict[str, Any] | None:
+  def find(self, step: int, split: str) -> Report | None:
     """The report of a step, or None; always None on processes other than the chief."""
     if not self._is_chief:
       return None
@@ -167,7 +167,7 @@ class _TensorBoard:
     self._directory = directory
     self._writers: dict[str, Any] = {}
 
-  def write(self, record: Mapping[str, Any]) -> None:
+  def write(self, record: Report) -> None:
     split = record["split"]
     with tf.device(
       coordinator_cpu()

@@ -109,7 +109,7 @@ class PretrainingSettings(Settings):
   def __post_init__(self) -> None:
     super().__post_init__()
     # What two groups of settings must agree on; each group has checked itself.
-    self.step.check_depths(self.model)
+    self.model.check_train_depths(self.step.train_depths)
     traced = self.profile_steps
     if traced and not (len(traced) == 2 and 1 <= traced[0] <= traced[1] <= self.num_train_steps):
       raise UserError(

@@ -3,7 +3,7 @@
 `loop.TrainingLoop` calls `TrainStep.run`; `planning` lowers `TrainStep.on_replica` for the compiler.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -20,6 +20,7 @@ from albert_tf.modeling.micro_batches import draw_depth, sum_over_micro_batches
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.lamb import clip_by_global_norm, rate_after_steps
 from albert_tf.optim.optimizer import Optimizer
+from albert_tf.pipelines.batches import Batch
 from albert_tf.pretraining.settings import StepConfig
 
 WEIGHT_EPSILON = 1e-5  # Original: the masked-LM denominator is never 0.
@@ -104,7 +105,6 @@ class TrainStep:
     config: StepConfig,
     use_xla: bool = False,
   ):
-    config.micro_batch_size(strategy.num_replicas_in_sync)  # Raises if the batch cannot be split.
     self._strategy = strategy
     self._model = model
     # Without a sentence loss the pooler and the sentence head must not decay either.
@@ -123,7 +123,7 @@ class TrainStep:
     )  # (batch) -> [11]
     self.run = tf.function(self._run)
 
-  def _run(self, iterator: Iterator[Mapping[str, tf.Tensor]], num_steps: tf.Tensor) -> StepMetrics:
+  def _run(self, iterator: Iterator[Batch], num_steps: tf.Tensor) -> StepMetrics:
     """Makes `num_steps` updates without returning to the host in between."""
     metrics = tf.zeros([len(_REPLICA_METRICS)])
     # In float64: a float32 of seconds since 1970 is exact to two minutes.
@@ -148,7 +148,7 @@ class TrainStep:
   def _of_first_replica(self, per_replica: Any) -> tf.Tensor:
     return self._strategy.experimental_local_results(per_replica)[0]
 
-  def _replica_step(self, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+  def _replica_step(self, batch: Batch) -> tf.Tensor:
     """One update on one replica; returns `_REPLICA_METRICS` as one vector, one transfer from the device."""
     context = tf.distribute.get_replica_context()
 
@@ -172,7 +172,7 @@ class TrainStep:
     return tf.concat([sums, of_update], axis=0)
 
   def _accumulate(
-    self, batch: Mapping[str, tf.Tensor], global_weight: tf.Tensor, replica: tf.Tensor | int
+    self, batch: Batch, global_weight: tf.Tensor, replica: tf.Tensor | int
   ) -> _Gradients:
     """The gradient of this replica's part of the global loss, in micro-batches."""
     num_micro_batches = self._config.gradient_accumulation_steps
@@ -184,12 +184,12 @@ class TrainStep:
     # micro-batches, the second replica has the numbers 4 to 7.
     first_number = tf.cast(replica, tf.int32) * num_micro_batches
 
-    def compute(micro_batch: dict[str, tf.Tensor], number: tf.Tensor | int) -> _Gradients:
+    def compute(micro_batch: Batch, number: tf.Tensor | int) -> _Gradients:
       seed = tf.random.experimental.stateless_fold_in(step_seed, first_number + number)
       return self._micro_batch_gradients(micro_batch, global_weight, seed, depth)
 
     if num_micro_batches == 1:
-      return compute(dict(batch), 0)
+      return compute(batch, 0)
 
     zeros = _Gradients(
       of_variables=[tf.zeros(variable.shape) for variable in self._variables.values()],
@@ -197,7 +197,7 @@ class TrainStep:
     )
     summed = sum_over_micro_batches(
       lambda micro_batch, number: tf.nest.flatten(compute(micro_batch, number)),
-      dict(batch),
+      batch,
       num_micro_batches,
       tf.nest.flatten(zeros),
     )
@@ -205,7 +205,7 @@ class TrainStep:
 
   def _compute_gradients(
     self,
-    batch: dict[str, tf.Tensor],
+    batch: Batch,
     global_weight: tf.Tensor,
     seed: tf.Tensor,
     depth: tf.Tensor | None,

@@ -22,10 +22,6 @@ from albert_tf.checkpoints.load import load_weights
 from albert_tf.errors import UserError
 
 
-def _allow_writing() -> None:
-  """The default of `may_write`."""
-
-
 class CheckpointStore:
   """The checkpoints of one run: `model.ckpt-<step>`; the newest `keep` and multiples of `keep_every` stay.
 
@@ -51,7 +47,7 @@ class CheckpointStore:
     *,
     keep: int = 5,
     keep_every: int = 0,
-    may_write: Callable[[], None] = _allow_writing,
+    may_write: Callable[[], None] = lambda: None,
   ):
     self._directory = directory
     self._variables = dict(variables)

@@ -7,6 +7,8 @@ from typing import Any
 
 from albert_tf import files, json_files
 
+Report = dict[str, Any]  # A line of the file.
+
 
 class MetricsLog:
   """The reports of a run, in memory and in a small file that is always rewritten as a whole.
@@ -23,15 +25,15 @@ class MetricsLog:
     self.flush()
 
   @property
-  def records(self) -> list[dict[str, Any]]:
+  def records(self) -> list[Report]:
     """All reports, oldest first."""
     return list(self._records.values())
 
-  def find(self, step: int, split: str) -> dict[str, Any] | None:
+  def find(self, step: int, split: str) -> Report | None:
     """The report of a step, if there is one."""
     return self._records.get((step, split))
 
-  def append(self, step: int, split: str, values: Mapping[str, Any]) -> dict[str, Any]:
+  def append(self, step: int, split: str, values: Mapping[str, Any]) -> Report:
     """Adds a report and returns its record; replaces an earlier report of the same step and split."""
     record = {"step": int(step), "split": split} | {
       key: _plain(value) for key, value in values.items()
@@ -50,7 +52,7 @@ class MetricsLog:
       self._unwritten = False
 
 
-def read_metrics(path: str) -> list[dict[str, Any]]:
+def read_metrics(path: str) -> list[Report]:
   """The reports of a metrics.jsonl, oldest first."""
   if not files.exists(path):
     return []

@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
@@ -76,10 +75,6 @@ class DepthSettings(Settings):
     "Numbers of layers, such as 4,8,12; each update runs one at random. The greatest is the model's number.",
     minimum=1,
   )
-
-  def check_depths(self, model: AlbertConfig) -> None:
-    """Raises a `UserError` where a model cannot be trained at these depths."""
-    model.check_train_depths(self.train_depths)
 
 
 def micro_batch_size(

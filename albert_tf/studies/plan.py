@@ -85,7 +85,7 @@ class StudyPlan(Settings):
   def definition(self) -> Study:
     return STUDIES[self.study]
 
-  def all_seeds(self) -> tuple[int, ...]:
+  def all_seeds(self) -> Sequence[int]:
     """The seeds of the flag, else the study's."""
     if self.seeds:
       return self.seeds

@@ -6,14 +6,13 @@ import datetime
 import os
 import shlex
 import statistics
-from typing import Any
 
 from albert_tf import files, json_files
 from albert_tf.configs import AlbertConfig
 from albert_tf.pretraining.curves import save_png
 from albert_tf.pretraining.watch import not_learned
 from albert_tf.progress import markdown_table
-from albert_tf.runs.metrics_log import read_metrics
+from albert_tf.runs.metrics_log import Report, read_metrics
 from albert_tf.studies.catalogue import Study
 from albert_tf.studies.plan import TASKS, StudyPlan
 
@@ -45,7 +44,7 @@ class Row:
   # Metric → a number for each seed.
   values: dict[str, list[float]] = dataclasses.field(default_factory=dict)
   # For each trained seed: its reports; and `l2`, `degrees` of each layer.
-  reports: list[Sequence[Mapping[str, Any]]] = dataclasses.field(default_factory=list)
+  reports: list[Sequence[Report]] = dataclasses.field(default_factory=list)
   layers: list[Mapping[str, Sequence[float]]] = dataclasses.field(default_factory=list)
 
 
@@ -94,7 +93,7 @@ def write_report(plan: StudyPlan) -> str:
   return text
 
 
-def _last_evaluation(reports: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _last_evaluation(reports: Sequence[Report]) -> Report:
   """The last held-out evaluation; empty if there is none."""
   for report in reversed(reports):
     if report["split"] == "eval":
@@ -102,7 +101,7 @@ def _last_evaluation(reports: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
   return {}
 
 
-def _read_run(run_dir: str, reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _read_run(run_dir: str, reports: Sequence[Report]) -> dict[str, float]:
   """Metrics of a run: of its last held-out evaluation, and of training.
 
   Those with `train_` are means over the last tenth of the training reports.

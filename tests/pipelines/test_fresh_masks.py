@@ -252,4 +252,3 @@ def test_the_order_is_drawn_only_where_labels_say_nothing_else():
     {},
   ):
     assert not source(pure, other)
-  assert not source()

@@ -224,7 +224,7 @@ def test_a_batch_that_cannot_be_divided_is_refused():
 )
 def test_depths_that_cannot_be_trained_are_refused(depths, changes, message):
   with pytest.raises(UserError, match=message):
-    StepConfig(train_depths=depths).check_depths(tiny_config(**changes))
+    tiny_config(**changes).check_train_depths(StepConfig(train_depths=depths).train_depths)
 
 
 # ------------------------------------------------------------------ bfloat16

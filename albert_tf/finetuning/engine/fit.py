@@ -69,7 +69,7 @@ def fine_tune(
   """
   strategy = strategy or make_strategy(settings.distribution)
   start = dataclasses.replace(start, config=start.config.at_depth(settings.num_hidden_layers))
-  settings.check_depths(start.config)
+  start.config.check_train_depths(settings.train_depths)
   # 1. Check everything before writing; the chief decides for all workers.
   workers = Workers(strategy)
   directories = {seed: os.path.join(output_dir, f"seed_{seed}") for seed in settings.seeds}
