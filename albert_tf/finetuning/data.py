@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import csv
 import dataclasses
 import io
+import itertools
 import os
 from typing import Any, TypeVar
 
@@ -91,9 +92,8 @@ def hold_out(
   logging.info(
     "%s: %d of %d examples are held out for evaluation", source, is_held_out.sum(), len(examples)
   )
-  train = [examples[i] for i in np.flatnonzero(~is_held_out).tolist()]
-  evaluation = [examples[i] for i in np.flatnonzero(is_held_out).tolist()]
-  return train, evaluation
+  train = list(itertools.compress(examples, ~is_held_out))
+  return train, list(itertools.compress(examples, is_held_out))
 
 
 # ------------------------------------------------------------------ text

@@ -1,4 +1,7 @@
-"""The start of fine-tuning: configuration, tokenizer and weights of a checkpoint of any known format."""
+"""The start of fine-tuning: configuration, tokenizer and weights of a checkpoint of any format.
+
+Commands read one and give it to `fit.fine_tune`.
+"""
 
 import dataclasses
 from typing import Any
@@ -43,8 +46,8 @@ def read_start(
   Args:
     init_checkpoint: the path; empty only with `from_scratch`.
     spm_model_file: a vocabulary; empty: the one in the checkpoint's folder.
-    vocab_file: a WordPiece vocabulary, as for the Chinese models; only tasks without character offsets can use
-      one.
+    vocab_file: a WordPiece vocabulary, as for the Chinese models; only tasks without character
+      offsets can use one.
     albert_config_file: a configuration; empty: the one in the checkpoint's folder.
     do_lower_case: replaces the tokenizer's setting, if not None.
     from_scratch: use random weights.
@@ -53,11 +56,14 @@ def read_start(
     UserError: the path does not exist, or parts are missing.
   """
   path = vocab_file or spm_model_file
-  if bool(init_checkpoint) == from_scratch or (from_scratch and not (path and albert_config_file)):
+  is_complete = bool(path) and bool(albert_config_file)
+  # Weights or --from_scratch, not both; random weights have no folder with the other files.
+  if bool(init_checkpoint) == from_scratch or (from_scratch and not is_complete):
     raise UserError(
-      "Fine-tuning starts from pretrained weights, --init_checkpoint, or from random ones: --from_scratch with "
-      f"--albert_config_file and --spm_model_file. Received: --init_checkpoint={init_checkpoint}, "
-      f"--albert_config_file={albert_config_file}, --spm_model_file={path}."
+      "Fine-tuning starts from pretrained weights, --init_checkpoint, or from random ones: "
+      "--from_scratch with --albert_config_file and --spm_model_file. Received: "
+      f"--init_checkpoint={init_checkpoint}, --albert_config_file={albert_config_file}, "
+      f"--spm_model_file={path}."
     )
   if from_scratch:
     config = AlbertConfig.from_json_file(albert_config_file)
@@ -81,9 +87,20 @@ def load_encoder_weights(model: Any, start: Start, *, seed: int) -> None:
   if start.checkpoint is None:
     logging.warning("seed %d starts from random weights", seed)
     return
-  encoder = {name: v for name, v in start.checkpoint.variables.items() if name.startswith("bert/")}
+  encoder = {}
+  left_out = []
+  for name, value in start.checkpoint.variables.items():
+    if name.startswith("bert/"):
+      encoder[name] = value
+    else:
+      left_out.append(name)
+  # The new head keeps its random weights.
   report = load_weights(model, encoder, allow_missing="^(?!bert/)", source=start.source)
-  new = ", ".join(report.missing) or "none"
-  left_out = ", ".join(name for name in start.checkpoint.variables if name not in encoder) or "none"
-  restored = f"{len(report.matched)} variables restored from {start.source}"
-  logging.info("seed %d: %s; new: %s; left out: %s", seed, restored, new, left_out)
+  logging.info(
+    "seed %d: %d variables restored from %s; new: %s; left out: %s",
+    seed,
+    len(report.matched),
+    start.source,
+    ", ".join(report.missing) or "none",
+    ", ".join(left_out) or "none",
+  )

@@ -1,4 +1,4 @@
-"""Settings of fine-tuning, for any task."""
+"""Settings of fine-tuning, for any task: the commands' flags. No TensorFlow."""
 
 import dataclasses
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from albert_tf.settings import setting
 
 
 class FineTuneSettings(DepthSettings, OtherDepth):
-  """Settings of `fit.fine_tune`; defaults are the paper's if its table has one value for all tasks."""
+  """Settings of `fit.fine_tune`; defaults are the paper's where it has one value for all tasks."""
 
   do_train: bool = setting(True, "Train, then evaluate the best checkpoint.")
   do_eval: bool = setting(True, "Evaluate the model on the evaluation data.")
@@ -76,8 +76,8 @@ class FineTuneSettings(DepthSettings, OtherDepth):
   )
   bucket_multiple: int | None = setting(
     None,
-    "Batches hold texts of similar length, padded to a multiple of this; 0: all are padded to --max_seq_length. "
-    "Default: 32, and 0 on a TPU.",
+    "Batches hold texts of similar length, padded to a multiple of this; 0: all are padded to "
+    "--max_seq_length. Default: 32, and 0 on a TPU.",
     minimum=0,
   )
   verbose: bool = setting(True, "Show Keras' progress bar.", flag="progress")
@@ -87,23 +87,25 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     super().__post_init__()
     if not (self.do_train or self.do_eval or self.do_predict):
       raise UserError(
-        "There must be something to do. Received: none of --do_train, --do_eval, --do_predict. Name one."
+        "There must be something to do. Received: none of --do_train, --do_eval, --do_predict. "
+        "Name one."
       )
     if not self.seeds or len(set(self.seeds)) != len(self.seeds):
       raise UserError(f"Seeds are different numbers. Received: {list(self.seeds)}.")
 
   def training_values(self) -> dict[str, Any]:
-    """The settings on which the weights depend, as JSON types; a run continues only with the same ones.
+    """The settings on which the weights depend; a run continues only with the same ones.
 
-    The numbers of replicas and micro-batches are left out, because they only change rounding and dropout masks.
+    The numbers of replicas and micro-batches are left out, because they only change rounding and
+    dropout masks.
     """
-    values = {
-      name: value for name, value in self.to_dict().items() if name not in _WITHOUT_INFLUENCE
-    }
+    values = self.to_dict()
+    for name in _WITHOUT_INFLUENCE:
+      del values[name]
     return values | {"mixed_precision": self.distribution.precision}
 
 
 _WITHOUT_INFLUENCE = (
-  "do_train", "do_eval", "do_predict", "seeds", "eval_batch_size", "gradient_accumulation_steps", "remat", "verbose",
-  "distribution",
+  "do_train", "do_eval", "do_predict", "seeds", "eval_batch_size", "gradient_accumulation_steps",
+  "remat", "verbose", "distribution",
 )  # fmt: skip

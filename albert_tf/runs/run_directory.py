@@ -1,4 +1,14 @@
-"""The directory of a run, of pretraining or of fine-tuning: its identity, configuration, flags, tokenizer."""
+"""The directory of a run, of pretraining or of fine-tuning.
+
+    run.json            identity, paths, settings and versions
+    albert_config.json, spm.model …, flags.txt
+    metrics.jsonl
+    checkpoints/        of pretraining; of fine-tuning best/, and training/ while it is not finished
+
+A fine-tuned run has more files: task.json, predictions_….tsv, saved_model/1, and results.json, which
+is written last. With several seeds each run is in `seed_N/`; results.json has median and spread, and
+names the best run.
+"""
 
 from collections.abc import Mapping, Sequence
 import json
@@ -19,6 +29,10 @@ from albert_tf.tokenization import Tokenizer
 RUN_FILE = "run.json"
 CONFIG_FILE = "albert_config.json"
 FLAGS_FILE = "flags.txt"
+METRICS_FILE = "metrics.jsonl"
+# Of fine-tuning: the best weights, and the state of a training that was stopped.
+BEST = os.path.join("checkpoints", "best")
+STATE = os.path.join("checkpoints", "training")
 
 
 def check(

@@ -5,11 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 from reference.batches import numpy_batch
-from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task, tokenizer
+from support.tiny_finetuning import QUICK, made_up_texts, tiny_run_of, tiny_task, tokenizer
 import tensorflow as tf
 
 from albert_tf.compat import keras
-from albert_tf.finetuning.engine import fit as one_seed
 from albert_tf.finetuning.engine.batches import (
   Batching,
   FlatFeatures,
@@ -17,7 +16,7 @@ from albert_tf.finetuning.engine.batches import (
   planned_dataset,
   training_plan,
 )
-from albert_tf.finetuning.engine.predict import Predictor
+from albert_tf.finetuning.engine.fit import Predictor
 from albert_tf.finetuning.tasks.base import FeatureSet
 from albert_tf.finetuning.tasks.text import text_rows
 from albert_tf.pipelines.batches import HostShard
@@ -151,7 +150,6 @@ def test_the_graph_does_not_grow_with_the_data(multiple):
 
 def test_prediction_does_not_depend_on_batches_or_replicas(mirrored_2):
   features = FeatureSet(text_rows(made_up_texts(13), tokenizer(), max_length=40))
-  task = tiny_task({})
   outputs = []
   for strategy, size, multiple in (
     (tf.distribute.get_strategy(), 4, 8),
@@ -159,9 +157,9 @@ def test_prediction_does_not_depend_on_batches_or_replicas(mirrored_2):
     (mirrored_2, 6, 8),
   ):
     keras.utils.set_random_seed(1)
-    model = one_seed.build_model(task, QUICK, start=tiny_start(), strategy=strategy)
-    batching = Batching(batch_size=size, max_length=40, bucket_multiple=multiple)
-    outputs.append(Predictor(model, strategy=strategy, batching=batching)(features)["logits"])
+    settings = dataclasses.replace(QUICK, eval_batch_size=size, bucket_multiple=multiple)
+    run = tiny_run_of(tiny_task({}), settings, strategy, {"eval": features})
+    outputs.append(Predictor(run, run.build_model())("eval")["logits"])
   assert outputs[0].shape == (13, 2)
   for other in outputs[1:]:
     np.testing.assert_allclose(outputs[0], other, atol=2e-5)

@@ -13,8 +13,7 @@ from albert_tf.checkpoints.checkpoint import read_checkpoint
 from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine.fit import fine_tune
-from albert_tf.finetuning.engine.predict import Predictor
+from albert_tf.finetuning.engine.fit import Predictor, fine_tune
 from albert_tf.finetuning.engine.results import lines
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 
@@ -126,14 +125,14 @@ def test_what_a_finished_run_does_later(tmp_path, monkeypatch):
   predicted = []
   call = Predictor.__call__
 
-  def counted(self, features, **options):
-    predicted.append(len(features))
-    return call(self, features, **options)
+  def counted(self, split):
+    predicted.append(split)
+    return call(self, split)
 
   monkeypatch.setattr(Predictor, "__call__", counted)
   folder = tmp_path / "run"
   trained = run(folder)
-  assert predicted == [13]  # The outputs of the best weights are there already.
+  assert predicted == ["eval"]  # The outputs of the best weights are there already.
   before, own = records(folder), start_from(folder)
   run(
     folder,

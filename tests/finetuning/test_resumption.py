@@ -16,10 +16,11 @@ from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.compat import keras
 from albert_tf.errors import StoppedError
-from albert_tf.finetuning.engine import callbacks, run_directory
+from albert_tf.finetuning.engine import callbacks
 from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.modeling import named_variables
 from albert_tf.runs import checkpoint_store as checkpoints
+from albert_tf.runs import run_directory
 
 # 4 updates an epoch, the last batch of each filled up; evaluations after 3, 6, 9 and 10: within epochs and at the end.
 SETTINGS = dataclasses.replace(
@@ -151,11 +152,11 @@ def test_killed_while_it_writes(tmp_path, undisturbed, monkeypatch, folder, numb
 
 
 def test_killed_in_an_evaluation_it_is_made_first(tmp_path, undisturbed, monkeypatch):
-  def shown(name, value):
+  def format_metric(name, value):
     raise Killed
 
   with monkeypatch.context() as patch:
-    patch.setattr(callbacks, "shown", shown)
+    patch.setattr(callbacks, "format_metric", format_metric)
     with pytest.raises(Killed):
       run(tmp_path / "run")
   stopped(tmp_path / "run", 1)  # The next update.

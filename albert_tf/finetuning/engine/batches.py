@@ -1,4 +1,8 @@
-"""Plans the examples of each batch, by seed and epoch, and builds the batches on any host."""
+"""Plans the examples of each batch, by seed and epoch, and builds the batches on any host.
+
+`fit` trains and predicts with them. NumPy makes the order, and `tf.data` gathers and pads the
+planned rows: its own shuffling and bucketing could not continue an epoch at any update.
+"""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -14,10 +18,11 @@ from albert_tf.keras_api.task_model import DROPOUT_SEED
 from albert_tf.pipelines.batches import HostShard, without_autotune
 
 _DROPOUT_STREAM = 1  # A number apart from those of the order.
-# Batches are sorted by length within windows of this many, so that an epoch's order stays random across them.
+# Batches are sorted by length within windows of this many, so that an epoch stays in random order.
 _WINDOW_BATCHES = 64
-_AHEAD = 4  # Batches prefetched.
-_CHUNK_ROWS = 4096  # Rows built together as int32, before they are stored in a smaller type.
+_PREFETCHED_BATCHES = 4
+# Rows built together as int32, before they are stored in a smaller type.
+_CHUNK_ROWS = 4096
 
 
 # ------------------------------------------------------------------ examples as a few tensors
@@ -30,8 +35,8 @@ class FlatFeatures:
   Attributes:
     lengths: int64 `[n]`.
     row_weights: float32 `[n]`, the sum of each row's weights.
-    columns: `(x, y, weights)`, each a tensor `[n, …]`, ragged in its last axis where rows differ, or a mapping of
-      them; y is () without labels.
+    columns: `(x, y, weights)`, each a tensor `[n, …]`, ragged in its last axis where rows differ,
+      or a mapping of them; y is () without labels.
     fills: padding values, in the structure of `columns`.
   """
 
@@ -44,80 +49,71 @@ class FlatFeatures:
   def of(cls, features: FeatureSet) -> "FlatFeatures":
     """Makes the tensors of a split on the coordinator, and reads its rows once."""
 
-    def tensors(column: Any) -> Any:
+    def to_tensors(column: Any) -> Any:
       if isinstance(column, Mapping):
-        return {name: tensors(each) for name, each in column.items()}
+        return {name: to_tensors(values) for name, values in column.items()}
       if isinstance(column, np.ndarray):
         return tf.constant(column)
       return _columns([{"": row} for row in column], features.lengths)[""]
 
-    weights: Any = np.ones(len(features)) if features.weights is None else features.weights
-    weights = weights.astype(np.float32) if isinstance(weights, np.ndarray) else weights
+    weights: Any = features.weights
+    if weights is None:
+      weights = np.ones(len(features))
+    if isinstance(weights, np.ndarray):
+      weights = weights.astype(np.float32)
+    y = ()  # None would be a column of its own.
+    # A slice's first host could not give its tensors to the other hosts.
     with tf.device(coordinator_cpu()):
       x = _columns(features.rows, features.lengths)
-      y = () if features.labels is None else tensors(features.labels)
-      columns = (x, y, tensors(weights))
-    fill = features.pad_values
-    of_labels = tf.nest.map_structure(lambda _: fill.get("labels", 0), y)
-    fills = ({name: fill.get(name, 0) for name in x}, of_labels, 0)
-    sums = np.array([np.sum(of_row) for of_row in weights], np.float32)
-    return cls(features.lengths, sums, columns, fills)
+      if features.labels is not None:
+        y = to_tensors(features.labels)
+      columns = (x, y, to_tensors(weights))
+    pad_values = features.pad_values
+    x_fills = {name: pad_values.get(name, 0) for name in x}
+    y_fills = tf.nest.map_structure(lambda _: pad_values.get("labels", 0), y)
+    row_weights = np.array([np.sum(row) for row in weights], np.float32)
+    return cls(features.lengths, row_weights, columns, (x_fills, y_fills, 0))
 
   @property
   def weights_by_piece(self) -> bool:
     """Whether weights are `[B, S]`."""
     return isinstance(self.columns[2], tf.RaggedTensor)
 
-  def on_current_device(self) -> "FlatFeatures":
-    """A copy on the current host; on the coordinator the tensors themselves."""
-    moved = tf.nest.map_structure(tf.identity, self.columns, expand_composites=True)
-    return dataclasses.replace(self, columns=moved)
-
-  def gather(
-    self, rows: tf.Tensor, length: tf.Tensor | int
-  ) -> tuple[dict[str, tf.Tensor], Any, tf.Tensor]:
-    """`(x, y, weights)` of chosen rows `[b]`, int32 and float32, padded to `length`; y is None without labels."""
-
-    def take(column: Any, fill: int) -> tf.Tensor:
-      taken = tf.gather(column, rows)
-      taken = tf.cast(taken, tf.float32 if taken.dtype.is_floating else tf.int32)
-      if not isinstance(column, tf.RaggedTensor):
-        return taken
-      shape = [rows.shape[0], *column.shape[1:-1], length]
-      padded = taken.to_tensor(tf.cast(fill, taken.dtype), shape=tf.stack(shape))
-      padded.set_shape([*shape[:-1], length if isinstance(length, int) else None])
-      return padded
-
-    x, y, weights = tf.nest.map_structure(take, self.columns, self.fills)
-    return x, None if isinstance(y, tuple) else y, weights
-
 
 def _columns(rows: Sequence[Mapping[str, np.ndarray]], lengths: np.ndarray) -> dict[str, Any]:
-  """Each feature as a tensor; few rows at a time are held in memory."""
-  first = rows[0]
-  parts: dict[str, list[np.ndarray]] = {name: [] for name in first}
+  """Each feature as a tensor.
+
+  Example: `input_ids` of two examples, of 2 and of 3 tokens.
+      # [7 8] and [5 6 9] are the values 7 8 5 6 9 with row lengths 2 3.
+      # Two choices each, [[7 8] [1 0]] and [[5 6 9] [1 2 0]], have row lengths 2 2 3 3.
+  """
+  first_row = rows[0]
+  chunks: dict[str, list[np.ndarray]] = {name: [] for name in first_row}
+  # Few rows at a time: all of them as int32 could fill the memory.
   for begin in range(0, len(rows), _CHUNK_ROWS):
-    chunk = [rows[i] for i in range(begin, min(begin + _CHUNK_ROWS, len(rows)))]
-    for name, part in parts.items():
-      part.append(_small(np.concatenate([np.ravel(row[name]) for row in chunk])))
+    end = min(begin + _CHUNK_ROWS, len(rows))
+    chunk = [rows[i] for i in range(begin, end)]
+    for name, values in chunks.items():
+      values.append(_in_smallest_type(np.concatenate([np.ravel(row[name]) for row in chunk])))
+
   columns = {}
-  for name, value in first.items():
-    column: Any = tf.constant(np.concatenate(parts.pop(name)))
-    if np.ndim(value):
-      count = math.prod(np.shape(value)[:-1])  # Ragged rows of an example: 1, or C choices.
-      column = tf.RaggedTensor.from_row_lengths(column, np.repeat(lengths, count))
-      if np.ndim(value) > 1:
-        column = tf.RaggedTensor.from_uniform_row_length(column, count)
+  for name, value in first_row.items():
+    column: Any = tf.constant(np.concatenate(chunks.pop(name)))
+    shape = np.shape(value)
+    if shape:
+      rows_per_example = math.prod(shape[:-1])  # 1, or C choices.
+      column = tf.RaggedTensor.from_row_lengths(column, np.repeat(lengths, rows_per_example))
+    if len(shape) > 1:
+      column = tf.RaggedTensor.from_uniform_row_length(column, rows_per_example)
     columns[name] = column
   return columns
 
 
-def _small(values: np.ndarray) -> np.ndarray:
-  """The integers as uint8 or uint16 if they fit, which saves memory."""
-  if values.dtype.kind != "i" or not values.size or values.min() < 0:
+def _in_smallest_type(values: np.ndarray) -> np.ndarray:
+  """Integers as unsigned ones, of one byte or two where they fit, which saves memory."""
+  if values.dtype.kind != "i" or values.min() < 0:
     return values
-  fitting = np.min_scalar_type(int(values.max()))
-  return values.astype(fitting) if fitting.itemsize <= 2 else values
+  return values.astype(np.min_scalar_type(int(values.max())))
 
 
 # ------------------------------------------------------------------ which rows, at which length
@@ -130,8 +126,8 @@ class Batching:
   Attributes:
     batch_size: B, the global batch size.
     max_length: S at most.
-    bucket_multiple: batches are of similar length and padded to a multiple of this; 0: all are padded to
-      `max_length`.
+    bucket_multiple: batches are of similar length and padded to a multiple of this; 0: all are
+      padded to `max_length`.
   """
 
   batch_size: int
@@ -139,7 +135,10 @@ class Batching:
   bucket_multiple: int = 0
 
   def length(self, longest: int) -> int:
-    """The padded length of a batch whose longest row has this length."""
+    """The padded length of a batch whose longest row has this length.
+
+    Example: 33 tokens in multiples of 32 are padded to 64, and to 40 if that is the most.
+    """
     if not self.bucket_multiple:
       return self.max_length
     return min(-(-longest // self.bucket_multiple) * self.bucket_multiple, self.max_length)
@@ -148,29 +147,37 @@ class Batching:
 def epoch_plan(
   lengths: np.ndarray, batching: Batching, *, seed: int, epoch: int
 ) -> list[np.ndarray]:
-  """The row numbers of each batch of an epoch, by seed and epoch; every row is in exactly one batch."""
+  """The row numbers of each batch of an epoch; every row is in exactly one batch.
+
+  Example: 5 rows of 9, 20, 12, 30 and 7 tokens, batches of 2, multiples of 16.
+      # The random order 3 0 4 1 2 has the buckets 2 1 1 2 1.
+      # By bucket, else in this order: 0 4 2 3 1. The batches 0 4 | 2 3 | 1 then change places.
+  """
   rng = np.random.default_rng([seed, epoch])
   order = rng.permutation(len(lengths))
   size = batching.batch_size
-  if batching.bucket_multiple:
-    window = size * _WINDOW_BATCHES
-    parts = [order[i : i + window] for i in range(0, len(order), window)]
-    buckets = -(-lengths // batching.bucket_multiple)  # Rows of one bucket stay in random order.
-    order = np.concatenate([part[np.argsort(buckets[part], kind="stable")] for part in parts])
-  batches = [order[i : i + size] for i in range(0, len(order), size)]
-  return (
-    [batches[i] for i in rng.permutation(len(batches))] if batching.bucket_multiple else batches
-  )
+  cuts = range(size, len(order), size)
+  if not batching.bucket_multiple:
+    return np.split(order, cuts)
+  buckets = -(-lengths // batching.bucket_multiple)
+  window_size = size * _WINDOW_BATCHES
+  for begin in range(0, len(order), window_size):
+    window = order[begin : begin + window_size]
+    # A stable sort, so that rows of one bucket stay in random order.
+    window[:] = window[np.argsort(buckets[window], kind="stable")]
+  batches = np.split(order, cuts)
+  return [batches[i] for i in rng.permutation(len(batches))]
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class BatchPlan:
   """The batches of some steps, before their rows are fetched.
 
   Attributes:
     rows: int32 `[steps, B]`; a batch that is not full is padded with its first row.
-    factors: float32 `[steps, B]`, factor of each row's weights: 0 for padding, else such that the mean weight of
-      the batch is 1. Keras' mean over the batch is then the weighted mean over its real rows.
+    factors: float32 `[steps, B]`, factor of each row's weights: 0 for padding, else such that the
+      mean weight of the batch is 1. Keras' mean over the batch is then the weighted mean over its
+      real rows.
     lengths: int32 `[steps]`, S.
     dropout_seeds: int32 `[steps, B, 2]`, or None.
   """
@@ -181,86 +188,122 @@ class Plan:
   dropout_seeds: np.ndarray | None = None
 
   @classmethod
-  def of(cls, batches: Sequence[np.ndarray], flat: FlatFeatures, batching: Batching) -> "Plan":
-    """Makes the plan from batches of at most B row numbers."""
+  def of(cls, batches: Sequence[np.ndarray], flat: FlatFeatures, batching: Batching) -> "BatchPlan":
+    """Makes the plan from batches of at most B row numbers.
+
+    Example: the batch 5 2 7 with B = 4 and weights 1 1 2.
+        # rows 5 2 7 5; weights that count: 1 1 2 0, in all 4.
+        # factors 4 / 4 = 1, and 0 for the padding; weights 1 1 4 would have factors 4 / 6.
+    """
     size = batching.batch_size
-    rows = np.stack(
-      [np.concatenate([each, np.repeat(each[:1], size - len(each))]) for each in batches]
-    )
-    real = np.arange(size) < np.array([[len(each)] for each in batches])
-    lengths = np.array(
-      [batching.length(int(longest)) for longest in flat.lengths[rows].max(axis=1)]
-    )
-    totals = (flat.row_weights[rows] * real).sum(axis=1)
-    counts = size * (lengths if flat.weights_by_piece else np.ones_like(lengths))
-    factors = np.divide(counts, totals, out=np.ones(len(rows)), where=totals > 0)
-    factors = (factors[:, np.newaxis] * real).astype(np.float32)
-    return cls(rows.astype(np.int32), factors, lengths.astype(np.int32))
+    rows = np.empty([len(batches), size], np.int32)
+    is_real = np.zeros([len(batches), size], bool)
+    for step, batch in enumerate(batches):
+      rows[step] = batch[0]
+      rows[step, : len(batch)] = batch
+      is_real[step, : len(batch)] = True
+    longest = flat.lengths[rows].max(axis=1).tolist()
+    lengths = np.array([batching.length(length) for length in longest])
+    # What the weights of a batch must sum up to, for a mean of 1.
+    wanted_sums = np.full(len(batches), size)
+    if flat.weights_by_piece:
+      wanted_sums = size * lengths
+    sums = (flat.row_weights[rows] * is_real).sum(axis=1)
+    # A batch of which nothing counts keeps its zeros.
+    factors = np.divide(wanted_sums, sums, out=np.ones(len(batches)), where=sums > 0)
+    row_factors = (factors[:, np.newaxis] * is_real).astype(np.float32)
+    return cls(rows, row_factors, lengths.astype(np.int32))
 
   def of_host(self, shard: HostShard) -> dict[str, np.ndarray]:
-    """The per-replica batches of one host, step by step; `[steps replicas, B / replicas]`."""
-    steps, size = self.rows.shape
-    mine = slice(shard.host * shard.replicas_per_host, (shard.host + 1) * shard.replicas_per_host)
-    names = ("rows", "factors", "dropout_seeds")
-    parts: dict[str, np.ndarray | None] = {name: getattr(self, name) for name in names}
-    joined = {"lengths": np.repeat(self.lengths, shard.replicas_per_host)}
-    for name, part in parts.items():
-      if part is not None:
-        rest = (size // shard.num_replicas, *part.shape[2:])
-        joined[name] = part.reshape(steps, shard.num_replicas, *rest)[:, mine].reshape(-1, *rest)
-    return joined
+    """The per-replica batches of one host, step by step; `[steps replicas, B / replicas]`.
+
+    Example: B = 8 on 2 hosts with 2 replicas each.
+        # Each step has the columns 0 1 | 2 3 | 4 5 | 6 7 for the replicas 0 to 3.
+        # Host 1 has the replicas 2 and 3: it gets 4 5, then 6 7 of step 0; then 4 5 of step 1.
+    """
+    replica = np.arange(len(self.rows) * shard.num_replicas) % shard.num_replicas
+    is_mine = replica // shard.replicas_per_host == shard.host
+    columns = {"rows": self.rows, "factors": self.factors}
+    if self.dropout_seeds is not None:
+      columns["dropout_seeds"] = self.dropout_seeds
+    parts = {"lengths": np.repeat(self.lengths, shard.num_replicas)[is_mine]}
+    for name, column in columns.items():
+      parts[name] = column.reshape(len(replica), -1, *column.shape[2:])[is_mine]
+    return parts
 
 
 def training_plan(
-  flat: FlatFeatures,
-  batching: Batching,
-  *,
-  seed: int,
-  num_steps: int,
-  first_step: int = 0,
-) -> Plan:
+  flat: FlatFeatures, batching: Batching, *, seed: int, num_steps: int, first_step: int = 0
+) -> BatchPlan:
   """The batches of updates `first_step` to `num_steps`.
 
-  Their dropout seeds are a function of seed and update; each replica's model takes the first row of its part.
+  Their dropout seeds are a function of seed and update; each replica's model takes the first row
+  of its part.
+
+  Example: 4 updates an epoch, from update 6 to 10: epochs 1 and 2 are planned, and the batches 2 to
+  5 of these 8 are taken.
   """
-  epoch, done = divmod(first_step, math.ceil(len(flat.lengths) / batching.batch_size))
+  epoch_steps = math.ceil(len(flat.lengths) / batching.batch_size)
   batches: list[np.ndarray] = []
-  while len(batches) < num_steps - first_step:
-    batches += epoch_plan(flat.lengths, batching, seed=seed, epoch=epoch)[done:]
-    epoch, done = epoch + 1, 0
-  plan = Plan.of(batches[: num_steps - first_step], flat, batching)
-  streams = (
-    np.random.default_rng([_DROPOUT_STREAM, seed, step]) for step in range(first_step, num_steps)
-  )
-  shape = (batching.batch_size, 2)
-  seeds = [stream.integers(0, np.iinfo(np.int32).max, shape, np.int32) for stream in streams]
+  for epoch in range(first_step // epoch_steps, math.ceil(num_steps / epoch_steps)):
+    batches += epoch_plan(flat.lengths, batching, seed=seed, epoch=epoch)
+  done = first_step % epoch_steps
+  plan = BatchPlan.of(batches[done : done + num_steps - first_step], flat, batching)
+  seeds = []
+  for step in range(first_step, num_steps):
+    stream = np.random.default_rng([_DROPOUT_STREAM, seed, step])
+    seeds.append(stream.integers(0, np.iinfo(np.int32).max, (batching.batch_size, 2), np.int32))
   return dataclasses.replace(plan, dropout_seeds=np.stack(seeds))
 
 
 def planned_dataset(
-  flat: FlatFeatures, plan: Plan, batching: Batching, *, shard: HostShard
+  flat: FlatFeatures, plan: BatchPlan, batching: Batching, *, shard: HostShard
 ) -> tf.data.Dataset:
-  """The per-replica batches `(x, y, weights)` of one host; see `FeatureSet`.
+  """The per-replica batches `(x, y, weights)` of one host, int32 and float32; see `FeatureSet`.
 
   Rows and plan become tensors of the current device, which is the host's within
-  `strategy.distribute_datasets_from_function`; everything after that is TensorFlow's operations, so the host may be
-  another machine. Without bucketing shapes are static.
+  `strategy.distribute_datasets_from_function`. Everything after that is TensorFlow's operations, so
+  the host may be another machine. Without bucketing shapes are static. y is None without labels.
   """
-  tensors = flat.on_current_device()
-  fixed = None if batching.bucket_multiple else batching.max_length
+  # A copy on the host; on the coordinator the tensors themselves.
+  columns = tf.nest.map_structure(tf.identity, flat.columns, expand_composites=True)
 
-  @tf.autograph.experimental.do_not_convert  # Nothing to convert, which AutoGraph would look for in every function.
+  # Nothing to convert, which AutoGraph would look for in every function.
+  @tf.autograph.experimental.do_not_convert
   def assemble(part: dict[str, tf.Tensor]) -> Any:
-    x, y, weights = tensors.gather(part["rows"], part["lengths"] if fixed is None else fixed)
+    length = part["lengths"]
+    if not batching.bucket_multiple:
+      length = batching.max_length
+
+    def gather(column: Any, fill: int) -> tf.Tensor:
+      values = tf.gather(column, part["rows"])
+      dtype = tf.int32
+      if values.dtype.is_floating:
+        dtype = tf.float32
+      values = tf.cast(values, dtype)
+      if not isinstance(values, tf.RaggedTensor):
+        return values
+      # [B / replicas, …, S]
+      shape = tf.stack([part["rows"].shape[0], *column.shape[1:-1], length])
+      return values.to_tensor(tf.cast(fill, dtype), shape=shape)
+
+    x, y, weights = tf.nest.map_structure(gather, columns, flat.fills)
     factors = part["factors"]
-    weights *= factors[:, tf.newaxis] if flat.weights_by_piece else factors
+    if flat.weights_by_piece:
+      factors = factors[:, tf.newaxis]
+    weights *= factors
     if "dropout_seeds" in part:
       x[DROPOUT_SEED] = part["dropout_seeds"]
-    return x, y, dict.fromkeys(y, weights) if isinstance(y, dict) else weights
+    if isinstance(y, dict):
+      # Keras wants weights for each output.
+      return x, y, dict.fromkeys(y, weights)
+    if isinstance(y, tuple):
+      y = None
+    return x, y, weights
 
   dataset = tf.data.Dataset.from_tensor_slices(plan.of_host(shard))
-  dataset = dataset.map(assemble, num_parallel_calls=2, deterministic=True).prefetch(_AHEAD)
+  dataset = dataset.map(assemble, num_parallel_calls=2, deterministic=True)
   options = tf.data.Options()
   # Rewriting the pipeline would copy the rows into its graph.
   options.experimental_optimization.apply_default_optimizations = False
-  return without_autotune(dataset.with_options(options))
+  return without_autotune(dataset.prefetch(_PREFETCHED_BATCHES).with_options(options))

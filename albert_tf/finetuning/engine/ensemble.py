@@ -1,4 +1,4 @@
-"""Ensembles of runs, chosen on the evaluation data by the outputs that are stored in run directories."""
+"""Ensembles of runs, chosen on the evaluation data by the outputs stored in run directories."""
 
 from collections.abc import Callable, Mapping, Sequence
 import os
@@ -9,10 +9,12 @@ from absl import logging
 from albert_tf import __version__, files, json_files
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine import run_directory
-from albert_tf.finetuning.engine.fit import answered_splits, metrics_of
-from albert_tf.finetuning.engine.results import head, scores, shown
+from albert_tf.finetuning.engine.fit import metrics_of
+from albert_tf.finetuning.engine.results import format_metric, head
+from albert_tf.finetuning.engine.results import lines as metric_lines
+from albert_tf.finetuning.engine.run import check_task, splits_to_run
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
+from albert_tf.runs import run_directory
 
 
 def run_directories(names: Sequence[str]) -> list[str]:
@@ -21,50 +23,61 @@ def run_directories(names: Sequence[str]) -> list[str]:
   Raises:
     UserError: there are fewer than two.
   """
-  found: set[str] = set()
+  directories: set[str] = set()
   for name in map(files.abspath, names):
-    seeds = [os.path.join(name, each) for each in files.listdir(name) if each.startswith("seed_")]
-    found |= set(seeds or [name])
-  if len(found) < 2:
+    folders = [folder for folder in files.listdir(name) if folder.startswith("seed_")]
+    directories.update(os.path.join(name, folder) for folder in folders)
+    if not folders:
+      directories.add(name)
+  if len(directories) < 2:
     raise UserError(
-      f"An ensemble needs several runs. Received: --ensemble_of={','.join(names)}, which is {len(found)}. Name more."
+      f"An ensemble needs several runs. Received: --ensemble_of={','.join(names)}, which is "
+      f"{len(directories)}. Name more."
     )
-  return sorted(found)
+  return sorted(directories)
 
 
 def greedy(
   candidates: Sequence[Outputs], score: Callable[[Sequence[Outputs]], float]
 ) -> tuple[dict[int, float], list[float]]:
-  """Forward selection: starts with the best candidate, and adds the best other one while the score rises.
+  """Forward selection: starts with the best candidate, and adds the best other while this helps.
+
+  Example: candidates A B C alone have 0.7 0.8 0.6. B is first. With it A reaches 0.82 and C 0.85,
+  so C is next. If A, B and C together have 0.84, the ensemble is B and C.
 
   Args:
     candidates: outputs for the evaluation data; of equal scores the first is taken.
     score: returns the score of an ensemble of some candidates; higher is better.
 
   Returns:
-    The indices of the chosen candidates in order, with the score after each; and the score of each candidate.
+    The indices of the chosen candidates in order, with the score after each; and the score of each
+    candidate.
   """
   chosen: dict[int, float] = {}
-  alone: list[float] = []
+  scores_alone: list[float] = []
   while len(chosen) < len(candidates):
-    left = [number for number in range(len(candidates)) if number not in chosen]
-    found = {
-      number: score([candidates[each] for each in sorted([*chosen, number])]) for number in left
-    }
-    alone = alone or list(found.values())
-    best = max(left, key=found.__getitem__)
-    if chosen and not found[best] > max(chosen.values()):
+    score_with = {}
+    for number in range(len(candidates)):
+      if number not in chosen:
+        # Sorted, so that the order of choice cannot change a rounding.
+        members = sorted([number, *chosen])
+        score_with[number] = score([candidates[member] for member in members])
+    if not chosen:
+      scores_alone = list(score_with.values())
+    best = max(score_with, key=score_with.__getitem__)
+    if chosen and not score_with[best] > max(chosen.values()):
       break
-    chosen[best] = found[best]
-  return chosen, alone
+    chosen[best] = score_with[best]
+  return chosen, scores_alone
 
 
 def combine(
   task: FineTuningTask, directories: Sequence[str], *, output_dir: str, predict: bool = False
 ) -> dict[str, Any]:
-  """Writes an ensemble's directory: results.json with the members, and predictions. No model is run.
+  """Writes an ensemble's directory: results.json with the members, and predictions.
 
-  The members are chosen on the evaluation data by `greedy`; without evaluation data all runs are members.
+  No model is run. The members are chosen on the evaluation data by `greedy`; without evaluation
+  data all runs are members.
 
   Args:
     task: the task with its data.
@@ -76,62 +89,68 @@ def combine(
     The content of results.json.
 
   Raises:
-    UserError: a run is of another task, answered other examples, or the directory holds something else.
+    UserError: a run is of another task, answered other examples, or the directory holds something
+      else.
 
   Reference: ALBERT, section 4.9; the search is forward selection (Caruana et al. 2004).
   """
-  evaluates = "eval" in task.splits
-  splits = answered_splits(task, evaluates=evaluates, predicts=predict or not evaluates)
+  # The directories.
   identity = {"task": task.spec.name, "ensemble_of": list(directories)}
-  path = os.path.join(output_dir, run_directory.RUN_FILE)
-  same = files.exists(path) and json_files.read(path).get("identity") == identity
-  if not same and [name for name in files.listdir(output_dir) if not files.is_temporary(name)]:
+  run_path = os.path.join(output_dir, run_directory.RUN_FILE)
+  run_directory.check(output_dir)
+  if files.exists(run_path) and json_files.read(run_path).get("identity") != identity:
     raise UserError(
-      f"An ensemble needs a new or empty output directory, or its own. Received: {output_dir}, which holds something "
-      "else. Choose another --output_dir."
+      f"An ensemble needs a new or empty output directory, or its own. Received: {output_dir}, "
+      "which holds something else. Choose another --output_dir."
     )
   for directory in directories:
-    TaskSpec.load(directory)
-    run_directory.check_task(directory, task.spec)
-  candidates = [{name: task.stored(each, name) for name in splits} for each in directories]
+    TaskSpec.load(directory)  # Raises where there is no run.
+    check_task(directory, task.spec)
 
-  def score(chosen: Sequence[Outputs]) -> float:
-    value = task.evaluate(task.ensemble(chosen))[task.best_metric]
-    logging.info(
-      "%s: %s %s",
-      "1 run" if len(chosen) == 1 else f"{len(chosen)} runs",
-      task.best_metric,
-      shown(task.best_metric, value),
-    )
+  # The answers of the candidates, and the choice of members.
+  evaluates = "eval" in task.splits
+  splits = splits_to_run(task, evaluates=evaluates, predicts=predict or not evaluates)
+  candidates = [{split: task.stored(run, split) for split in splits} for run in directories]
+
+  def score(members: Sequence[Outputs]) -> float:
+    value = task.evaluate(task.ensemble(members))[task.best_metric]
+    text = format_metric(task.best_metric, value)
+    logging.info("%d run(s): %s %s", len(members), task.best_metric, text)
     return value
 
   chosen: dict[int, Any] = dict.fromkeys(range(len(candidates)))
-  alone: list[Any] = [None] * len(candidates)
+  scores_alone: list[Any] = [None] * len(candidates)
+  chosen_on = "nothing: all runs"
   if evaluates:
-    chosen, alone = greedy([each["eval"] for each in candidates], score)
-  made = {name: task.ensemble([candidates[n][name] for n in sorted(chosen)]) for name in splits}
-  metrics = metrics_of(task, made, [name for name in splits if name.startswith("eval")])
-  results = {
-    **head(task, ", ".join(directories)),
-    **metrics,
-    "chosen_on": "the evaluation data" if evaluates else "nothing: all runs",
-    "members": [{"directory": directories[n], "score_with_it": each} for n, each in chosen.items()],
-    "candidates": [
-      {"directory": name, "score": each} for name, each in zip(directories, alone, strict=True)
-    ],
-  }
+    chosen, scores_alone = greedy([outputs["eval"] for outputs in candidates], score)
+    chosen_on = "the evaluation data"
 
+  # The ensemble's answers, and what is known of them.
+  members = [candidates[number] for number in sorted(chosen)]
+  answers = {split: task.ensemble([outputs[split] for outputs in members]) for split in splits}
+  results = head(task, ", ".join(directories))
+  results |= metrics_of(task, answers, [split for split in splits if split.startswith("eval")])
+  results["chosen_on"] = chosen_on
+  results["members"] = [
+    {"directory": directories[number], "score_with_it": value} for number, value in chosen.items()
+  ]
+  results["candidates"] = [
+    {"directory": directory, "score": value}
+    for directory, value in zip(directories, scores_alone, strict=True)
+  ]
+
+  # The files, results.json last.
   files.makedirs(output_dir)
-  json_files.write(path, {"identity": identity, "albert_tf": __version__})
-  for name, outputs in made.items():
-    task.write_predictions(outputs, name, output_dir)
+  json_files.write(run_path, {"identity": identity, "albert_tf": __version__})
+  for split, outputs in answers.items():
+    task.write_predictions(outputs, split, output_dir)
   json_files.write(os.path.join(output_dir, RESULTS_FILE), results)
   return results
 
 
 def lines(results: Mapping[str, Any]) -> list[str]:
-  """Yields the lines that a command prints."""
-  number, of = len(results["members"]), len(results["candidates"])
-  added = [f"member: {each['directory']}" for each in results["members"]]
-  values = [f"{name}: {shown(name, value)}" for name, value in scores(results).items()]
-  return [f"{number} of {of} runs, chosen on {results['chosen_on']}", *added, *values]
+  """The lines that a command prints: the members and the metrics."""
+  members = [f"member: {member['directory']}" for member in results["members"]]
+  num_candidates = len(results["candidates"])
+  title = f"{len(members)} of {num_candidates} runs, chosen on {results['chosen_on']}"
+  return [title] + members + list(metric_lines(results))

@@ -1,34 +1,38 @@
-"""Fine-tunes a task from a set of weights, for one or several seeds, with Keras' `model.fit`."""
+"""Fine-tunes a task from a set of weights, for one or several seeds, with Keras' `model.fit`.
 
-from collections.abc import Callable, Mapping, Sequence
-import contextlib
+A run is checked, trained, given its best weights, answers the examples, and is written. The
+gradient is in `keras_api/task_model.py`, which `model.fit` calls.
+"""
+
+from collections.abc import Mapping, Sequence
 import dataclasses
+import functools
 import math
 import os
 import sys
 from typing import Any
 
 from absl import logging
+import numpy as np
 import tensorflow as tf
 
 from albert_tf import files, json_files
 from albert_tf.checkpoints.bundle import read_bundle
 from albert_tf.checkpoints.load import load_weights
-from albert_tf.compat import device_kind, keras
+from albert_tf.compat import keras
 from albert_tf.configs.task import RESULTS_FILE
 from albert_tf.errors import StoppedError, UserError
-from albert_tf.finetuning.engine import batches, results, run_directory
+from albert_tf.finetuning.engine import batches, results
 from albert_tf.finetuning.engine.callbacks import TrainingProgress
-from albert_tf.finetuning.engine.predict import Predictor
+from albert_tf.finetuning.engine.run import FineTuningRun, splits_to_run
 from albert_tf.finetuning.initialize import Start, load_encoder_weights
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, Outputs
-from albert_tf.keras_api.tasks import make_model
+from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs
 from albert_tf.lock import DirectoryLock
-from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay
-from albert_tf.pipelines.batches import iterators_without_autotune
-from albert_tf.runs import run_directory as run_files
-from albert_tf.runs.distribution import Workers, host_shard, make_strategy, precision_policy
+from albert_tf.pipelines.batches import HostShard, iterators_without_autotune
+from albert_tf.progress import track
+from albert_tf.runs import run_directory
+from albert_tf.runs.distribution import Workers, host_shard, make_strategy
 from albert_tf.runs.interruption import stop_on_signal
 from albert_tf.runs.settings import micro_batch_size
 
@@ -43,19 +47,20 @@ def fine_tune(
   callbacks: Sequence[Any] = (),
   strategy: tf.distribute.Strategy | None = None,
 ) -> dict[str, Any]:
-  """Trains (`do_train`), evaluates (`do_eval`) and predicts (`do_predict`), and writes a fine-tuned run directory.
+  """Trains (`do_train`), evaluates (`do_eval`), predicts (`do_predict`); writes a run directory.
 
-  A finished run is not trained again. SIGTERM and Control-C save the state; a killed run continues from its last
-  evaluation. Continued runs get the weights of a run without interruption. Without `do_train` the weights are those of
-  `output_dir` or, if it is new, the fine-tuned ones of `start`.
-  With several seeds each has a run directory, `seed_N/`; results.json summarises them and names the best one.
-  `from_pretrained` of the model's class loads the best weights of the best seed from `output_dir`.
+  A finished run is not trained again. SIGTERM and Control-C save the state; a killed run continues
+  from its last evaluation. Continued runs get the weights of a run without interruption. Without
+  `do_train` the weights are those of `output_dir` or, if it is new, the fine-tuned ones of `start`.
+  With several seeds each has a run directory, `seed_N/`; results.json summarises them and names the
+  best one. `from_pretrained` of the model's class loads the best weights of the best seed from
+  `output_dir`.
 
   Args:
     task: the task with its data, made with `start.tokenizer`.
     settings: the settings of the training.
     start: configuration, tokenizer and weights; see `initialize.read_start`.
-    output_dir: the run directory, new, empty, or of the same run; see `run_directory`.
+    output_dir: the run directory, new, empty, or of the same run; see `runs.run_directory`.
     flags_text: the command's resolved flags, written to flags.txt.
     callbacks: additional Keras callbacks; an epoch of Keras lasts from evaluation to evaluation.
     strategy: a strategy to use; None: that of `settings.distribution`.
@@ -65,316 +70,335 @@ def fine_tune(
 
   Raises:
     StoppedError: a signal ended the training, and the state is saved.
-    UserError: the weights do not fit, or the directory contains something else or is used by another process.
+    UserError: the weights do not fit, or the directory contains something else or is used by
+      another process.
   """
-  strategy = strategy or make_strategy(settings.distribution)
-  start = dataclasses.replace(start, config=start.config.at_depth(settings.num_hidden_layers))
-  start.config.check_train_depths(settings.train_depths)
-  # 1. Check everything before writing; the chief decides for all workers.
+  if strategy is None:
+    strategy = make_strategy(settings.distribution)
+  config = start.config.at_depth(settings.num_hidden_layers)
   workers = Workers(strategy)
-  directories = {seed: os.path.join(output_dir, f"seed_{seed}") for seed in settings.seeds}
-  if len(settings.seeds) == 1:
-    directories = {settings.seeds[0]: output_dir}
-  with workers.all_fail_together():
-    if workers.is_chief:
-      run_directory.check(output_dir, task, settings, start, output_dir=output_dir)
-  start.config.check_length(task.spec.max_seq_length, "the task")
-  names = answered_splits(
-    task, evaluates=settings.do_train or settings.do_eval, predicts=settings.do_predict
-  )
-  splits = {name: task.features(name) for name in [*["train"] * settings.do_train, *names]}
-  identity = {}
-  with workers.all_fail_together():
-    if settings.do_train:
-      make_schedule(settings, num_steps=_steps(settings, len(splits["train"]))[1])
-      micro_batch_size(
-        settings.train_batch_size,
-        num_replicas=strategy.num_replicas_in_sync,
-        gradient_accumulation_steps=settings.gradient_accumulation_steps,
-      )
-    if settings.do_train and workers.is_chief:
-      identity = run_directory.identity(task, settings, start, splits)
-    for seed, directory in directories.items():
-      if workers.is_chief:
-        one = dataclasses.replace(settings, seeds=(seed,))
-        run_directory.check(directory, task, one, start, output_dir=output_dir)
-        if settings.do_train:
-          run_files.check(directory, {**identity, "seed": seed})
-
-  # 2. Each seed has a run of its own.
   lock = DirectoryLock(output_dir)
-  job = _FineTuning(
-    task, settings, start, splits, identity, flags_text, callbacks, strategy, lock.check
+  run = FineTuningRun(
+    task=task,
+    settings=settings,
+    start=dataclasses.replace(start, config=config),
+    strategy=strategy,
+    workers=workers,
+    output_dir=output_dir,
+    flags_text=flags_text,
+    callbacks=callbacks,
+    may_write=lock.check,
   )
-  with contextlib.ExitStack() as stack:
-    stack.callback(lock.release)
+
+  # 1. Everything is checked before anything is written.
+  run = _checked(run)
+
+  # 2. Each seed has a run of its own. From here on this process owns the directory.
+  try:
     with workers.all_fail_together():
       if workers.is_chief:
         lock.acquire()
-    runs = {seed: job.run(seed, directory) for seed, directory in directories.items()}
-    if len(runs) == 1:
-      return runs[settings.seeds[0]]
-    summary = results.summarize(runs, best_metric=task.best_metric)
+    results_of_seed = {of_seed.seed: _run_one_seed(of_seed) for of_seed in run.of_all_seeds()}
+    if len(settings.seeds) == 1:
+      return results_of_seed[settings.seeds[0]]
+    summary = results.summarize(results_of_seed, best_metric=task.best_metric)
     if workers.is_chief:
       json_files.write(os.path.join(output_dir, RESULTS_FILE), summary)
     return summary
+  finally:
+    lock.release()
 
 
-def answered_splits(task: FineTuningTask, *, evaluates: bool, predicts: bool) -> list[str]:
-  """The splits to evaluate ("eval", "eval_…") and to predict ("test", "test_…"; without test data the former)."""
-  tests = [name for name in task.splits if name.startswith("test")] if predicts else []
-  others = [name for name in task.splits if name.startswith("eval_")]
-  return [*["eval", *others] * (evaluates or not tests), *tests]
+def _checked(run: FineTuningRun) -> FineTuningRun:
+  """The run with its examples and identity; the chief checks the directories for all workers."""
+  task = run.task
+  settings = run.settings
+  config = run.start.config
+  config.check_train_depths(settings.train_depths)
+  config.check_length(task.spec.max_seq_length, "the task")
+  with run.workers.all_fail_together():
+    if run.workers.is_chief:
+      for of_seed in run.of_all_seeds():
+        of_seed.check_directory()
 
+  # After the directories: to tokenize the examples may take minutes.
+  names = splits_to_run(
+    task, evaluates=settings.do_train or settings.do_eval, predicts=settings.do_predict
+  )
+  if settings.do_train:
+    names = ["train"] + names
+  run = dataclasses.replace(run, features={name: task.features(name) for name in names})
+  if not settings.do_train:
+    return run
 
-@dataclasses.dataclass(frozen=True)
-class _FineTuning:
-  """State shared by the runs of all seeds."""
-
-  task: FineTuningTask
-  settings: FineTuneSettings
-  start: Start
-  splits: Mapping[str, FeatureSet]
-  identity: Mapping[str, Any]
-  flags_text: str
-  callbacks: Sequence[Any]
-  strategy: tf.distribute.Strategy
-  may_write: Callable[[], None]
-
-  def run(self, seed: int, directory: str) -> dict[str, Any]:
-    """Trains one seed unless it is finished, evaluates and predicts with its best weights; returns its results."""
-    task, start = self.task, self.start
-    workers = Workers(self.strategy)
-    logging.info("seed %d: %s", seed, directory)
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(seed)
-    model = build_model(task, self.settings, start=start, strategy=self.strategy)
-    model.train_depths, model.depth_seed = self.settings.train_depths, seed
-    batching = make_batching(task, self.settings, self.settings.eval_batch_size, self.strategy)
-    predict = Predictor(
-      model,
-      strategy=self.strategy,
-      batching=batching,
-      verbose=self.settings.verbose and workers.is_chief,
+  # Sizes that do not fit, and directories of other trainings.
+  with run.workers.all_fail_together():
+    _ = run.schedule
+    micro_batch_size(
+      settings.train_batch_size,
+      num_replicas=run.strategy.num_replicas_in_sync,
+      gradient_accumulation_steps=settings.gradient_accumulation_steps,
     )
-    trained = run_directory.best_weights(directory)
-    path = os.path.join(directory, RESULTS_FILE)
-    found = json_files.read(path) if trained and files.exists(path) else {}
-    # Of other test data than these, perhaps.
-    found = {name: value for name, value in found.items() if not name.startswith("test")}
-    # Of all workers, and before one of them writes what another still reads.
-    trains = self.settings.do_train and workers.any(not found)
-    describes = trains or not trained  # Else what training recorded stays.
-    if workers.is_chief and describes:
-      run_directory.remove(path)
-      record = {
-        "identity": {**self.identity, "seed": seed},
-        "sources": {"init_checkpoint": start.source},
-        "settings": dataclasses.replace(self.settings, seeds=(seed,)).to_dict(),
-      }
-      run_files.write(
-        directory, record, config=model.config, tokenizer=start.tokenizer, flags=self.flags_text
-      )
-      task.spec.save(directory)
+    if run.workers.is_chief:
+      run = dataclasses.replace(run, identity=run.training_identity())
+      for of_seed in run.of_all_seeds():
+        run_directory.check(of_seed.directory, run.identity | {"seed": of_seed.seed})
+  return run
 
-    outputs: dict[str, Outputs] = {}
-    if trains:
-      load_encoder_weights(model, start, seed=seed)
-      found, best_outputs = self._train(model, predict, seed, directory)
-      if best_outputs is not None:
-        outputs["eval"] = best_outputs
-    elif trained:
-      load_weights(model, read_bundle(trained), allow_unused=".", source=trained)
-    elif start.checkpoint is not None:
-      load_weights(model, dict(start.checkpoint.variables), allow_unused=".", source=start.source)
-    else:
-      raise UserError(
-        f"Without --do_train there must be weights. Received: {directory} without {run_directory.BEST}. Train first."
-      )
-    for name in self.splits:
-      if name != "train" and name not in outputs:
-        outputs[name] = predict(self.splits[name], name=name)
 
-    scored = [n for n in outputs if n.startswith("eval") or self.splits[n].labels is not None]
-    metrics = workers.of_chief(metrics_of(task, outputs, scored))
-    found = {**results.head(task, start.source), **found, "seed": seed, **metrics}
-    if workers.is_chief:
-      spec = task.spec.with_thresholds(metrics)
-      if describes:
-        spec.save(directory)
-      for name, of_split in outputs.items():
-        task.write_predictions(of_split, name, directory)
-      json_files.write(path, found)
-      # Three times the size of the weights.
-      run_directory.remove(os.path.join(directory, run_directory.STATE))
-    return found
+def _run_one_seed(run: FineTuningRun) -> dict[str, Any]:
+  """Trains unless it is finished, answers with the best weights, and returns results.json."""
+  task = run.task
+  is_chief = run.workers.is_chief
+  results_path = os.path.join(run.directory, RESULTS_FILE)
+  logging.info("seed %d: %s", run.seed, run.directory)
 
-  def _train(
-    self, model: Any, predict: Predictor, seed: int, directory: str
-  ) -> tuple[dict[str, Any], Outputs | None]:
-    """Trains with `model.fit`; the model has its best weights afterwards, and so has the directory.
+  # A model with random weights by the seed, without what Keras keeps of the seed before.
+  keras.backend.clear_session()
+  keras.utils.set_random_seed(run.seed)
+  model = run.build_model()
+  predict = Predictor(run, model)
 
-    Returns:
-      What training came to, and the outputs of the best weights if this process found them.
-    """
-    task, settings, features = self.task, self.settings, self.splits["train"]
-    workers = Workers(self.strategy)
-    epoch_steps, num_steps = _steps(settings, len(features))
-    schedule = make_schedule(settings, num_steps=num_steps)
-    compile_model(model, task, settings, schedule)
+  # What an earlier process has left: perhaps weights and, if it was finished, results.
+  has_weights = run.best_weights is not None
+  entries: dict[str, Any] = {}
+  if has_weights and files.exists(results_path):
+    entries = json_files.read(results_path)
+  # The test data may be others now.
+  entries = {name: value for name, value in entries.items() if not name.startswith("test")}
+  # Of all workers, and before one of them writes what another still reads.
+  trains = run.settings.do_train and run.workers.any(not entries)
+  # Evaluation and prediction leave the record of the training as it is.
+  writes_record = trains or not has_weights
+  if is_chief and writes_record:
+    _remove(results_path)
+    run.write_record(model.config)
 
-    def evaluate() -> tuple[Outputs, dict[str, float]]:
-      outputs = predict(self.splits["eval"])
-      # Each worker has its own, equal but for rounding; which weights are the best is the chief's decision.
-      return outputs, workers.of_chief(task.evaluate(outputs))
-
-    # One of Keras' epochs lasts from evaluation to evaluation.
-    per_epoch = min(settings.eval_steps or epoch_steps, num_steps)
-    with stop_on_signal() as stop, iterators_without_autotune():
-      progress = TrainingProgress(
-        model,
-        directory,
-        evaluate=evaluate,
-        metric=task.best_metric,
-        num_steps=num_steps,
-        interval=per_epoch,
-        batch_size=settings.train_batch_size,
-        schedule=schedule,
-        writes=workers.is_chief,
-        may_write=self.may_write,
-        stop=stop,
-      )
-      if progress.step < num_steps:
-        model.fit(
-          self._batches(seed, num_steps, progress.step),
-          initial_epoch=progress.step // per_epoch,
-          epochs=math.ceil(num_steps / per_epoch),
-          steps_per_epoch=per_epoch,
-          shuffle=False,  # The data set has its own order.
-          # Keras' bar on a terminal, a line an epoch elsewhere.
-          verbose=(1 if sys.stdout.isatty() else 2) if settings.verbose else 0,
-          callbacks=[progress, *self.callbacks],
-        )
-    if progress.stopped:
-      raise StoppedError(f"stopped at update {progress.step:,}, saved. The same command continues.")
-    progress.assign_best()
-    trained = {
+  # The best weights.
+  outputs: dict[str, Outputs] = {}
+  if trains:
+    progress = _train(run, model, predict)
+    entries = {
       "best_step": progress.best_step,
       "train_steps": progress.step,
-      "train_examples": len(features),
+      "train_examples": len(run.features["train"]),
       "train_seconds": progress.seconds,
       "history": progress.history,
     }
-    return trained, progress.best_outputs
+    if progress.best_outputs is not None:
+      outputs["eval"] = progress.best_outputs
+  else:
+    _load_trained(run, model)
 
-  def _batches(self, seed: int, num_steps: int, first_step: int) -> Any:
-    """The input of `model.fit`: each input host's rows of every batch."""
-    batching = make_batching(
-      self.task, self.settings, self.settings.train_batch_size, self.strategy
-    )
-    flat = batches.FlatFeatures.of(self.splits["train"])
-    plan = batches.training_plan(
-      flat, batching, seed=seed, num_steps=num_steps, first_step=first_step
-    )
+  # The answers.
+  for name in run.features:
+    if name != "train" and name not in outputs:
+      outputs[name] = predict(name)
+  scored = [
+    name for name in outputs if name.startswith("eval") or run.features[name].labels is not None
+  ]
+  metrics = run.workers.of_chief(metrics_of(task, outputs, scored))
+  entries = results.head(task, run.start.source) | entries | {"seed": run.seed} | metrics
 
-    def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
-      dataset = batches.planned_dataset(
-        flat, plan, batching, shard=host_shard(self.strategy, context)
+  # The files, results.json last: it says that the run is finished.
+  if is_chief:
+    if writes_record:
+      task.spec.with_thresholds(metrics).save(run.directory)
+    for name, of_split in outputs.items():
+      task.write_predictions(of_split, name, run.directory)
+    json_files.write(results_path, entries)
+    # Three times the size of the weights.
+    _remove(os.path.join(run.directory, run_directory.STATE))
+  return entries
+
+
+def _train(run: FineTuningRun, model: Any, predict: "Predictor") -> TrainingProgress:
+  """Trains with `model.fit`; the model has its best weights afterwards, and so has the directory.
+
+  Raises:
+    StoppedError: a signal ended the training, and the state is saved.
+  """
+  load_encoder_weights(model, run.start, seed=run.seed)
+  run.compile_model(model)
+
+  # Keras' bar on a terminal, a line an epoch elsewhere.
+  verbose = 0
+  if run.settings.verbose:
+    verbose = 1 if sys.stdout.isatty() else 2
+  with stop_on_signal() as stop, iterators_without_autotune():
+    progress = TrainingProgress(run, model, predict, stop)
+    progress.restore()
+    progress.catch_up()
+    if progress.step < run.num_steps:
+      model.fit(
+        _training_batches(run, first_step=progress.step),
+        # One of Keras' epochs lasts from evaluation to evaluation.
+        initial_epoch=progress.step // run.interval,
+        epochs=math.ceil(run.num_steps / run.interval),
+        steps_per_epoch=run.interval,
+        shuffle=False,  # The data set has its own order.
+        verbose=verbose,
+        callbacks=[progress] + list(run.callbacks),
       )
-      return dataset.repeat()  # Keras asks for whole epochs, and is stopped in the last.
+  if progress.stopped:
+    raise StoppedError(f"stopped at update {progress.step:,}, saved. The same command continues.")
+  progress.assign_best()
+  return progress
 
-    return self.strategy.distribute_datasets_from_function(of_host)
+
+def _training_batches(run: FineTuningRun, *, first_step: int) -> Any:
+  """The input of `model.fit`: each input host's rows of every batch."""
+  batching = run.batching(run.settings.train_batch_size)
+  flat = batches.FlatFeatures.of(run.features["train"])
+  plan = batches.training_plan(
+    flat, batching, seed=run.seed, num_steps=run.num_steps, first_step=first_step
+  )
+
+  def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    shard = host_shard(run.strategy, context)
+    # Keras asks for whole epochs, and is stopped in the last.
+    return batches.planned_dataset(flat, plan, batching, shard=shard).repeat()
+
+  return run.strategy.distribute_datasets_from_function(of_host)
+
+
+def _load_trained(run: FineTuningRun, model: Any) -> None:
+  """Loads the run's best weights or, in a new directory, fine-tuned ones of another run."""
+  checkpoint = run.start.checkpoint
+  if run.best_weights is not None:
+    source = run.best_weights
+    variables = read_bundle(source)
+  elif checkpoint is not None:
+    source = run.start.source
+    variables = dict(checkpoint.variables)
+  else:
+    raise UserError(
+      f"Without --do_train there must be weights. Received: {run.directory} without "
+      f"{run_directory.BEST}. Train first."
+    )
+  load_weights(model, variables, allow_unused=".", source=source)
 
 
 def metrics_of(
   task: FineTuningTask, outputs: Mapping[str, Outputs], scored: Sequence[str]
 ) -> dict[str, float]:
-  """The metrics of "eval" under their names, those of other splits with the split's name before them."""
+  """The metrics of "eval" under their names, those of other splits with the split's name before."""
   metrics: dict[str, float] = {}
-  for name in scored:
-    prefix = "" if name == "eval" else f"{name.removeprefix('eval_')}_"
-    metrics |= {
-      f"{prefix}{key}": float(value) for key, value in task.evaluate(outputs[name], name).items()
-    }
+  for split in scored:
+    prefix = ""
+    if split != "eval":
+      prefix = split.removeprefix("eval_") + "_"
+    for name, value in task.evaluate(outputs[split], split).items():
+      metrics[prefix + name] = float(value)
   return metrics
 
 
-# ------------------------------------------------------------------ parts of a training
+def _remove(path: str) -> None:
+  """Removes a file or folder if it is there."""
+  if files.exists(path):
+    files.remove(path)
 
 
-def build_model(
-  task: FineTuningTask,
-  settings: FineTuneSettings,
-  *,
-  start: Start,
-  strategy: tf.distribute.Strategy,
-) -> Any:
-  """Makes the task's model under the strategy, with random weights by `keras.utils.set_random_seed`."""
-  config = start.config
-  if settings.dropout is not None:
-    config = dataclasses.replace(
-      config, hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout
-    )
-  head_options = dict(task.head_options)
-  if task.spec.has_head_dropout:
-    head_options["classifier_dropout"] = settings.classifier_dropout
-  with strategy.scope():
-    model = make_model(
-      task.spec,
-      config,
-      head_options=head_options,
-      encoder_options={"remat": settings.remat},
-      dtype=precision_policy(settings.distribution.precision),
-    )
-  model.gradient_accumulation_steps = settings.gradient_accumulation_steps
-  return model
+# ------------------------------------------------------------------ prediction
 
 
-def compile_model(
-  model: Any, task: FineTuningTask, settings: FineTuneSettings, schedule: WarmupPolynomialDecay
-) -> None:
-  """Compiles the model with the task's loss, and AdamW or LAMB with clipping."""
-  optimizer = {"adamw": AdamW, "lamb": Lamb}[settings.optimizer]
-  with model.distribute_strategy.scope():
-    model.compile(
-      optimizer=optimizer(
-        schedule,
-        weight_decay_rate=settings.weight_decay,
-        global_clipnorm=settings.clip_norm or None,
-      ),
-      loss=task.loss(),
-      loss_weights=task.loss_weights,
-      jit_compile=settings.distribution.use_xla,
-    )
+class Predictor:
+  """Computes the outputs of a model for every row of a split, on all replicas.
 
+  Rows of similar length share a batch:
 
-def make_schedule(settings: FineTuneSettings, *, num_steps: int) -> WarmupPolynomialDecay:
-  """Linear warm-up, then polynomial decay to 0 at the last update."""
-  warmup = settings.num_warmup_steps
-  return WarmupPolynomialDecay(
-    learning_rate=settings.learning_rate,
-    num_train_steps=num_steps,
-    num_warmup_steps=warmup if warmup >= 0 else int(num_steps * settings.warmup_proportion),
-    poly_power=settings.poly_power,
-  )
+      # 5 rows of 9, 20, 12, 30 and 7 tokens in batches of 2: 4 0 | 2 1 | 3.
+      # The outputs are put back in the order 0 1 2 3 4.
 
+  Args:
+    run: the run, whose splits are predicted. Each worker computes all rows, on its own replicas.
+    model: the model; it returns an array or a mapping of arrays, each `[B, …]`.
+  """
 
-def make_batching(
-  task: FineTuningTask,
-  settings: FineTuneSettings,
-  batch_size: int,
-  strategy: tf.distribute.Strategy,
-) -> batches.Batching:
-  """Batches by `settings.bucket_multiple`; by default one static length on a TPU."""
-  multiple = settings.bucket_multiple
-  return batches.Batching(
-    batch_size=batch_size,
-    max_length=task.spec.max_seq_length,
-    bucket_multiple=(0 if device_kind(strategy) == "tpu" else 32) if multiple is None else multiple,
-  )
+  def __init__(self, run: FineTuningRun, model: Any):
+    self._run = run
+    # The default strategy cannot name its one device.
+    num_devices = 1
+    if run.strategy.num_replicas_in_sync > 1:
+      num_devices = len(run.strategy.extended.worker_devices)
+    self._worker = HostShard(num_replicas=num_devices)
+    batch_size = math.ceil(run.settings.eval_batch_size / num_devices) * num_devices
+    self._batching = run.batching(batch_size)
+    # Made once: the evaluation data are predicted many times.
+    self._batches = functools.cache(self._make_batches)
 
+    def step(x: dict[str, tf.Tensor]) -> Any:
+      return run.strategy.run(lambda inputs: model(inputs, training=False), args=(x,))
 
-def _steps(settings: FineTuneSettings, count: int) -> tuple[int, int]:
-  """Updates of an epoch of so many examples, and of the run."""
-  epoch = math.ceil(count / settings.train_batch_size)
-  return epoch, settings.num_train_steps or math.ceil(epoch * settings.num_train_epochs)
+    self._step = tf.function(step, autograph=False, reduce_retracing=True)
+
+  def __call__(self, split: str) -> Outputs:
+    """Returns output name → an array for each row, in the order of the rows; see `Outputs`.
+
+    Raises:
+      UserError: a value is NaN or infinite.
+    """
+    rows_of_batch, dataset = self._batches(split)
+    with iterators_without_autotune():
+      # To the end of the batches: TensorFlow 2.21 crashes where a distributed iterator is dropped
+      # that still reads ahead.
+      steps = zip(rows_of_batch, dataset, strict=True)
+    is_shown = self._run.settings.verbose and self._run.workers.is_chief
+    columns: dict[str, list[Any]] = {}
+    num_wrong = 0
+    for rows, (x, _, _) in track(
+      steps, len(rows_of_batch), desc=split, unit="batches", shown=is_shown
+    ):
+      for key, values in self._outputs(x).items():
+        num_wrong += int(np.count_nonzero(~np.isfinite(values)))
+        # Without the rows that fill up the last batch.
+        columns.setdefault(key, []).extend(values[: len(rows)])
+    if num_wrong:
+      raise UserError(
+        f"A model's answers are finite numbers. Received: {num_wrong:,} that are NaN or infinite "
+        f"({split}). Its weights are damaged: train with a lower --learning_rate or a longer "
+        "warm-up, or take other weights."
+      )
+    original_order = np.argsort(np.concatenate(rows_of_batch), kind="stable")
+    outputs: dict[str, Any] = {}
+    for key, column in columns.items():
+      outputs[key] = [column[i] for i in original_order]
+      # Rows of tokens have the lengths of their batches.
+      if len({values.shape for values in column}) == 1:
+        outputs[key] = np.stack(outputs[key])
+    return outputs
+
+  def _make_batches(self, split: str) -> tuple[list[np.ndarray], Any]:
+    """The row numbers `[at most B]` of each batch, and the batches `(x, y, weights)`."""
+    features = self._run.features[split]
+    batching = self._batching
+    order = np.arange(len(features))
+    if batching.bucket_multiple:
+      order = np.argsort(features.lengths, kind="stable")
+    rows_of_batch = np.split(order, range(batching.batch_size, len(order), batching.batch_size))
+    flat = batches.FlatFeatures.of(features)
+    plan = batches.BatchPlan.of(rows_of_batch, flat, batching)
+
+    def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
+      # Of several workers each computes all rows; the hosts of a TPU share them.
+      shard = self._worker
+      if self._run.strategy.num_replicas_in_sync == self._worker.num_replicas:
+        shard = host_shard(self._run.strategy, context)
+      return batches.planned_dataset(flat, plan, batching, shard=shard)
+
+    return rows_of_batch, self._run.strategy.distribute_datasets_from_function(of_host)
+
+  def _outputs(self, x: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
+    """The outputs of one batch: arrays `[B, …]`, the replicas' joined."""
+    per_replica = self._step(x)
+    if not isinstance(per_replica, dict):
+      per_replica = {UNNAMED_OUTPUT: per_replica}
+    outputs = {}
+    for key, value in per_replica.items():
+      if value is None:
+        continue
+      parts = self._run.strategy.experimental_local_results(value)
+      if parts[0].dtype == tf.bfloat16:  # NumPy has no such type.
+        parts = [tf.cast(part, tf.float32) for part in parts]
+      outputs[key] = np.concatenate(parts)
+    return outputs

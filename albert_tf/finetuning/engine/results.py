@@ -10,37 +10,48 @@ from albert_tf.finetuning.tasks.base import FineTuningTask
 
 def head(task: FineTuningTask, source: str) -> dict[str, Any]:
   """The first entries of results.json; `source` names the weights that training started from."""
-  names = {"task": task.spec.name, "kind": task.spec.kind}
-  return {**names, "init_checkpoint": source, "best_metric": task.best_metric}
-
-
-def summarize(runs: Mapping[int, Mapping[str, Any]], *, best_metric: str) -> dict[str, Any]:
-  """Summarises seed → results: metrics and directory of the best run, median and spread of all."""
-  best_seed = max(runs, key=lambda seed: runs[seed].get(best_metric, -math.inf))
-  best = runs[best_seed]
-  of_all = [scores(of_seed) for of_seed in runs.values()]
-  found = {
-    name: [each[name] for each in of_all]
-    for name in of_all[0]
-    if all(name in each for each in of_all)
-  }
   return {
-    **{key: value for key, value in best.items() if isinstance(value, str)},
-    "best_seed": best_seed,
-    "best_run": f"seed_{best_seed}",
-    **{name: best[name] for name in found},
-    "median": {name: statistics.median(values) for name, values in found.items()},
-    "spread": {
-      name: {"min": min(values), "max": max(values), "standard_deviation": statistics.stdev(values)}
-      for name, values in found.items()
-    },
-    "seeds": {str(seed): of_seed for seed, of_seed in runs.items()},
+    "task": task.spec.name,
+    "kind": task.spec.kind,
+    "init_checkpoint": source,
+    "best_metric": task.best_metric,
   }
 
 
-def shown(name: str, value: float) -> str:
+def summarize(
+  results_of_seed: Mapping[int, Mapping[str, Any]], *, best_metric: str
+) -> dict[str, Any]:
+  """The results of several seeds: those of the best one, and median and spread of all."""
+  best_seed = max(
+    results_of_seed, key=lambda seed: results_of_seed[seed].get(best_metric, -math.inf)
+  )
+  best = results_of_seed[best_seed]
+  summary: dict[str, Any] = {key: value for key, value in best.items() if isinstance(value, str)}
+  summary |= {"best_seed": best_seed, "best_run": f"seed_{best_seed}"}
+  medians = {}
+  spreads = {}
+  scores_of_seeds = [scores(results) for results in results_of_seed.values()]
+  for name in scores_of_seeds[0]:
+    values = [of_seed[name] for of_seed in scores_of_seeds if name in of_seed]
+    # A score may be undefined, such as a correlation of equal numbers.
+    if len(values) < len(scores_of_seeds):
+      continue
+    summary[name] = best[name]
+    medians[name] = statistics.median(values)
+    spreads[name] = {
+      "min": min(values),
+      "max": max(values),
+      "standard_deviation": statistics.stdev(values),
+    }
+  seeds = {str(seed): results for seed, results in results_of_seed.items()}
+  return summary | {"median": medians, "spread": spreads, "seeds": seeds}
+
+
+def format_metric(name: str, value: float) -> str:
   """A metric as text; counts have no decimals."""
-  return f"{value:.0f}" if name.endswith("total") else f"{value:.4f}"
+  if name.endswith("total"):
+    return f"{value:.0f}"
+  return f"{value:.4f}"
 
 
 def scores(results: Mapping[str, Any]) -> dict[str, float]:
@@ -53,12 +64,14 @@ def scores(results: Mapping[str, Any]) -> dict[str, float]:
 
 
 def lines(results: Mapping[str, Any]) -> Iterator[str]:
-  """Yields the lines that a command prints: the metrics, with median and spread where there are several seeds."""
+  """Yields the lines that a command prints: metrics, or medians and spreads over the seeds."""
+  spreads = results.get("spread", {})
   for name, value in scores(results.get("median", results)).items():
-    spread = results["spread"][name] if "spread" in results else None
-    between = (
-      f"  (median; {shown(name, spread['min'])} to {shown(name, spread['max'])})" if spread else ""
-    )
-    yield f"{name}: {shown(name, value)}{between}"
+    line = f"{name}: {format_metric(name, value)}"
+    if name in spreads:
+      lowest = format_metric(name, spreads[name]["min"])
+      highest = format_metric(name, spreads[name]["max"])
+      line += f"  (median; {lowest} to {highest})"
+    yield line
   if "best_seed" in results:
     yield f"best seed: {results['best_seed']}, in {results['best_run']}/"

@@ -14,15 +14,14 @@ import tempfile
 from typing import Any
 from unittest import mock
 
-from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_start, tiny_task
+from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_run_of, tiny_task
 from support.tiny_records import SPEC, random_examples, tiny_config, write_records
 from support.tiny_step import OPTIMIZER, distributed_iterator, make_step
 from support.tpu.emulator import TpuEmulator
 import tensorflow as tf
 
-from albert_tf.finetuning.engine import fit as one_seed
 from albert_tf.finetuning.engine.batches import FlatFeatures, planned_dataset, training_plan
-from albert_tf.finetuning.engine.predict import Predictor
+from albert_tf.finetuning.engine.fit import Predictor
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.pretraining.evaluation import Evaluator, HeldOut
@@ -150,13 +149,14 @@ def built_by(make: Callable[[], None]) -> Any:
 def traced_fit(strategy: tf.distribute.Strategy) -> tuple[Any, dict[str, Any]]:
   """The model, and its functions."""
   task = tiny_task({"train": made_up_texts(32)})
-  model = one_seed.build_model(task, SETTINGS, start=tiny_start(), strategy=strategy)
-  schedule = one_seed.make_schedule(SETTINGS, num_steps=10)
-  one_seed.compile_model(model, task, SETTINGS, schedule)
+  settings = dataclasses.replace(SETTINGS, num_train_steps=10)
+  run = tiny_run_of(task, settings, strategy, {"train": task.features("train")})
+  model = run.build_model()
+  run.compile_model(model)
   with strategy.scope():
     model.optimizer.build(model.trainable_variables)
-  batching = one_seed.make_batching(task, SETTINGS, 16, strategy)
-  flat = FlatFeatures.of(task.features("train"))
+  batching = run.batching(16)
+  flat = FlatFeatures.of(run.features["train"])
   plan = training_plan(flat, batching, seed=1, num_steps=10)
   batches = iter(
     strategy.distribute_datasets_from_function(
@@ -164,7 +164,7 @@ def traced_fit(strategy: tf.distribute.Strategy) -> tuple[Any, dict[str, Any]]:
     )
   )
   batch = next(batches)
-  predictor = Predictor(model, strategy=strategy, batching=batching)
+  predictor = Predictor(run, model)
   return model, {
     "fit": built_by(model.make_train_function).get_concrete_function(batches),
     "predict": built_by(model.make_predict_function).get_concrete_function([batch]),
