@@ -1,15 +1,14 @@
 """The code for differences between the supported stacks.
 
-`keras3`: TensorFlow 2.20-2.21 with Keras 3. `addons`: TensorFlow 2.15 with Keras 2.15 and TensorFlow Addons.
-`tpu`: tensorflow-tpu 2.19, which has the TPU's kernels, with Keras 3. Other modules do not check the stack.
+`keras3`: TensorFlow 2.20-2.21 with Keras 3. `addons`: TensorFlow 2.15 with Keras 2.15 and
+TensorFlow Addons. `tpu`: tensorflow-tpu 2.19, which has the TPU's kernels, with Keras 3. Other
+modules do not check the stack: `import keras` is the right Keras on each.
 """
 
 from collections.abc import Sequence
-import inspect
 from typing import Any
 import warnings
 
-from google.protobuf import json_format
 import keras
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -21,17 +20,25 @@ KERAS_3 = int(keras.__version__.split(".")[0]) >= 3
 # PyPI's `tensorflow` has none; `tensorflow-tpu` and the TensorFlow of Cloud TPU's images do.
 TPU_KERNELS = bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel)
 HOST_XLA = not TPU_KERNELS  # tensorflow-tpu comes without XLA's compiler for the CPU.
-STACK = "addons" if not KERAS_3 else "tpu" if TPU_KERNELS else "keras3"
+STACK = "keras3"
+if TPU_KERNELS:
+  STACK = "tpu"
+if not KERAS_3:
+  STACK = "addons"
 
 
 def device_kind(strategy: tf.distribute.Strategy | None = None) -> str:
   """The kind of device of a strategy, by default the current one: "tpu", "gpu" or "cpu"."""
-  strategy = strategy or tf.distribute.get_strategy()
+  if strategy is None:
+    strategy = tf.distribute.get_strategy()
   if isinstance(strategy, tf.distribute.TPUStrategy):
     return "tpu"
+  has_gpu = bool(tf.config.get_visible_devices("GPU"))
   if isinstance(strategy, tf.distribute.OneDeviceStrategy):
-    return "gpu" if "GPU" in strategy.extended.worker_devices[0] else "cpu"
-  return "gpu" if tf.config.get_visible_devices("GPU") else "cpu"
+    has_gpu = "GPU" in strategy.extended.worker_devices[0]
+  if has_gpu:
+    return "gpu"
+  return "cpu"
 
 
 def coordinator_cpu() -> str:
@@ -41,26 +48,16 @@ def coordinator_cpu() -> str:
 
 def raw_variable(variable: Any) -> tf.Variable:
   """The `tf.Variable` behind a weight: Keras 3 wraps it, Keras 2 does not."""
-  return variable.value if KERAS_3 and not isinstance(variable, tf.Variable) else variable
+  if KERAS_3 and not isinstance(variable, tf.Variable):
+    return variable.value
+  return variable
 
 
 def variable_path(variable: Any) -> str:
   """The name of a Keras weight with its layers, without TensorFlow's output index."""
-  return variable.path if hasattr(variable, "path") else variable.name.split(":")[0]
-
-
-def message_fields(message: Any) -> dict[str, Any]:
-  """A protocol buffer as a JSON object, including fields with default values."""
-  options = inspect.signature(json_format.MessageToDict).parameters
-  with_defaults = (
-    # Before protobuf 5, which TensorFlow 2.15 does not take.
-    "including_default_value_fields"
-    if "including_default_value_fields" in options
-    else "always_print_fields_with_no_presence"
-  )
-  return json_format.MessageToDict(
-    message, preserving_proto_field_name=True, **{with_defaults: True}
-  )
+  if hasattr(variable, "path"):
+    return variable.path
+  return variable.name.split(":")[0]
 
 
 def tensorflow_addons() -> Any:
@@ -71,19 +68,19 @@ def tensorflow_addons() -> Any:
       import tensorflow_addons
     except ImportError as error:
       raise UserError(
-        f"tfa_lamb needs TensorFlow Addons, which ended with TensorFlow 2.15. Received: TensorFlow {tf.__version__} "
-        "without it. Use --optimizer=lamb --bias_correction: it is the same update."
+        "tfa_lamb needs TensorFlow Addons, which ended with TensorFlow 2.15. "
+        f"Received: TensorFlow {tf.__version__} without it. "
+        "Use --optimizer=lamb --bias_correction: it is the same update."
       ) from error
   return tensorflow_addons
 
 
-def _dense(gradient: Any) -> Any:
-  return None if gradient is None else tf.convert_to_tensor(gradient)
-
-
 class ModelBase(keras.Model):
-  """Compiled with XLA only where `jit_compile=True` is passed. Keras 3 chooses it wherever there is a device other
-  than a CPU, also for the host of a TPU, which may have no XLA (keras-team/keras#19448)."""
+  """Compiled with XLA only where `jit_compile=True` is passed.
+
+  Keras 3 chooses it wherever there is a device other than a CPU, also for the host of a TPU, which
+  may have no XLA (keras-team/keras#19448).
+  """
 
   def __init__(self, *args: Any, **kwargs: Any):
     super().__init__(*args, **kwargs)
@@ -99,17 +96,19 @@ class ModelBase(keras.Model):
       self.optimizer.build(self.trainable_variables)
 
   def micro_batch_loss(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-    """This replica's part of a training batch's loss, scaled for 16-bit gradients; updates all metrics."""
+    """This replica's share of a batch's loss, scaled for 16-bit gradients; updates all metrics."""
     predictions = self(x, training=True)
     loss = self.compute_loss(x, y, predictions, sample_weight)
     if KERAS_3:
       replicas = tf.distribute.get_strategy().num_replicas_in_sync
       rows = tf.shape(tf.nest.flatten(x)[0])[0]
+      # `compute_loss` divides by the number of replicas, for a sum over them.
       self._loss_tracker.update_state(loss * replicas, sample_weight=rows)
       self.compute_metrics(x, y, predictions, sample_weight)
       return self.optimizer.scale_loss(loss)
 
-    # Keras 2 has updated the mean loss. Its `compute_metrics` would join the replicas, which no loop may.
+    # Keras 2 has updated the mean loss. Its `compute_metrics` would join the replicas, which no
+    # loop may.
     self.compiled_metrics.update_state(y, predictions, sample_weight)
     if hasattr(self.optimizer, "get_scaled_loss"):  # With mixed_float16 alone.
       return self.optimizer.get_scaled_loss(loss)
@@ -117,29 +116,40 @@ class ModelBase(keras.Model):
 
   def apply_scaled_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
     """Makes an update with the sum of the gradients of `micro_batch_loss`."""
+    # Keras 3 divides by the scale itself.
     if not KERAS_3 and hasattr(self.optimizer, "get_unscaled_gradients"):
       gradients = self.optimizer.get_unscaled_gradients(gradients)
     self.optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
 
-  # Over several workers Keras 3 takes means that TensorFlow has not: of a batch that is a mapping, and of scalar
-  # metrics along an axis. A worker's own part shows the types as well, and a metric can have an axis.
+  # Over several workers Keras 3 takes means that TensorFlow has not: of a batch that is a mapping,
+  # and of scalar metrics along an axis. A worker's own rows show the types as well, and a metric
+  # can have an axis.
   if KERAS_3:
 
-    @property
-    def _several_workers(self) -> bool:
-      return isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy)
-
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
-      if iterator is not None and self._several_workers:
+      if iterator is not None and self._has_several_workers:
+        # The iterator's items are (epoch step, iterator of batches).
         batch = next(next(iter(iterator))[-1])
-        local = self.distribute_strategy.experimental_local_results
-        iterator, data_batch = None, tf.nest.map_structure(lambda value: local(value)[0], batch)
+        local_results = self.distribute_strategy.experimental_local_results
+        data_batch = tf.nest.map_structure(lambda value: local_results(value)[0], batch)
+        iterator = None
       super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
 
     def compute_metrics(
       self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> dict[str, Any]:
-      return self.shown_metrics(super().compute_metrics(x, y, y_pred, sample_weight=sample_weight))
+      metrics = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+      return self.shown_metrics(metrics)
+
+  @property
+  def _has_several_workers(self) -> bool:
+    return isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+  def shown_metrics(self, metrics: dict[str, Any]) -> dict[str, Any]:
+    """The metrics that a step returns."""
+    if KERAS_3 and self._has_several_workers:
+      return {name: tf.reshape(value, [1]) for name, value in metrics.items()}
+    return metrics
 
   def check_single_batches(self) -> None:
     """Raises `UserError` where Keras cannot run one batch by itself: Keras 3 on a TPU."""
@@ -148,11 +158,6 @@ class ModelBase(keras.Model):
         "On a TPU Keras 3 runs data sets. Received: one batch for train_on_batch, test_on_batch or "
         "predict_on_batch. Call fit, evaluate or predict with it."
       )
-
-  def shown_metrics(self, metrics: dict[str, Any]) -> dict[str, Any]:
-    """The metrics that a step returns."""
-    reshaped = KERAS_3 and self._several_workers
-    return {name: tf.reshape(v, [1]) for name, v in metrics.items()} if reshaped else metrics
 
 
 class OptimizerBase(keras.optimizers.Optimizer):
@@ -169,15 +174,16 @@ class OptimizerBase(keras.optimizers.Optimizer):
     """A zero variable like `variable`, tracked by the optimizer."""
     return self.add_variable_from_reference(variable, slot)  # The arguments' names differ.
 
-  # Gradients are clipped as they are for the whole batch: dense, and summed over the replicas, once. Keras 2 sums
-  # before it clips, but measures lookups' gradients with their repeated rows apart; Keras 3 clips each replica's.
+  # Gradients are clipped as they are for the whole batch: dense, and summed over the replicas,
+  # once. Keras 2 sums before it clips, but measures lookups' gradients with their repeated rows
+  # apart; Keras 3 clips each replica's.
   if KERAS_3:
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:
       super().apply([_dense(gradient) for gradient in grads], trainable_variables)
 
     def _clip_gradients(self, grads: Sequence[Any]) -> Sequence[Any]:
-      return grads  # Not yet.
+      return grads  # Not before they are summed.
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
       gradients, variables = zip(*super()._all_reduce_sum_gradients(grads_and_vars), strict=True)
@@ -186,12 +192,17 @@ class OptimizerBase(keras.optimizers.Optimizer):
   else:
 
     def aggregate_gradients(self, grads_and_vars: Any) -> Any:
-      return super().aggregate_gradients(
-        [(_dense(gradient), variable) for gradient, variable in grads_and_vars]
-      )
+      dense = [(_dense(gradient), variable) for gradient, variable in grads_and_vars]
+      return super().aggregate_gradients(dense)
 
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()
     if not KERAS_3:
       config["learning_rate"] = self._serialize_hyperparameter(self._learning_rate)
     return config
+
+
+def _dense(gradient: Any) -> Any:
+  if gradient is None:
+    return None
+  return tf.convert_to_tensor(gradient)

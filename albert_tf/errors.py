@@ -8,7 +8,9 @@ import importlib
 import operator
 from typing import Any
 
-EXIT_USER_ERROR, EXIT_STOPPED = 2, 143  # 143 is what a shell reports for SIGTERM.
+# Exit statuses of commands; 143 is what a shell reports for SIGTERM.
+EXIT_USER_ERROR = 2
+EXIT_STOPPED = 143
 
 
 class UserError(ValueError):
@@ -20,13 +22,15 @@ class UserError(ValueError):
 
 
 def whole_number(value: Any, name: str, *, minimum: int, maximum: int = 2**31 - 1) -> int:
-  """An integer of Python or NumPy as `int`; raises `UserError` if it is something else or out of bounds."""
+  """An integer of Python or NumPy as `int`; raises `UserError` for others, or out of bounds."""
+  # `operator.index` takes no floats, not even 3.0.
   with contextlib.suppress(TypeError):
     number = operator.index(value)
     if minimum <= number <= maximum:
       return number
   raise UserError(
-    f"{name} must be a whole number from {minimum:,} to {maximum:,}. Received: {value!r:.60}. Give such a number."
+    f"{name} must be a whole number from {minimum:,} to {maximum:,}. Received: {value!r:.60}. "
+    "Give such a number."
   )
 
 

@@ -79,6 +79,7 @@ def abspath(path: Path) -> str:
   match = _REMOTE.match(text_of(path))
   if not match:
     return os.path.abspath(path)
+  # "gs://b/a/../c" becomes gs://, b and /c; the root of a bucket has no slash at its end.
   scheme, bucket, file_path = match.groups()
   return scheme + bucket + posixpath.normpath("/" + file_path.lstrip("/")).rstrip("/")
 
@@ -377,6 +378,7 @@ def rename(source: str, target: str) -> None:
 
 def copy(source: str, target: str) -> None:
   """Copies one file atomically; between buckets the bytes pass through this machine."""
+  # Readers look for `target`, so it must not exist before it is complete.
   temporary = temporary_name(target)
   try:
     if is_remote(target):
@@ -512,6 +514,7 @@ def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
 
 
 def _upload_directory(source: str, target: str, *, last: str) -> None:
+  # A bucket renames no folders: half of one is removed again.
   try:
     _copy_tree(source, target, last=last)
   except BaseException:

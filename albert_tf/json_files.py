@@ -34,6 +34,7 @@ def parse(text: bytes | str, source: str, **types: Any) -> dict[str, Any]:
     UserError: it is something else, or is nested too deeply.
   """
   try:
+    # Editors of Windows write a byte order mark before the text, which "utf-8-sig" skips.
     if isinstance(text, bytes):
       text = text.decode("utf-8-sig")
     values = json.loads(text)
@@ -52,6 +53,7 @@ def parse(text: bytes | str, source: str, **types: Any) -> dict[str, Any]:
 
 def _has_level(values: dict[str, Any], level: int) -> bool:
   """Whether there is a value at this level: in {"a": [3]} the list is at level 1, 3 at level 2."""
+  # Level by level: recursion would end at the depth that is to be found.
   nodes: list[Any] = [values]
   for _ in range(level):
     children: list[Any] = []

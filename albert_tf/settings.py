@@ -5,8 +5,9 @@ command's flags from them. A leaf: it imports nothing of ours but `errors` and `
 TensorFlow.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import json
 import operator
 import os
 import types
@@ -74,21 +75,18 @@ class Field(typing.NamedTuple):
   # The arguments of `setting`; empty for a plain field.
   metadata: Mapping[str, Any]
 
+  def limits(self) -> list[tuple[str, Callable[[Any, Any], bool], float]]:
+    """The bounds that it has, such as ("at least", operator.ge, 1)."""
+    return [
+      (words, holds, self.metadata[name])
+      for name, (words, holds) in _BOUNDS.items()
+      if self.metadata.get(name) is not None
+    ]
+
   @property
   def bounds(self) -> str:
     """The bounds in words, such as "at least 1"; empty for none."""
-    phrases = []
-    for name, (words, _) in _BOUNDS.items():
-      if self.metadata.get(name) is not None:
-        phrases.append(f"{words} {self.metadata[name]}")
-    return " and ".join(phrases)
-
-  def is_within_bounds(self, value: Any) -> bool:
-    for name, (_, holds) in _BOUNDS.items():
-      bound = self.metadata.get(name)
-      if bound is not None and not holds(value, bound):
-        return False
-    return True
+    return " and ".join(f"{words} {bound}" for words, _, bound in self.limits())
 
   def has_32_bits(self, value: Any) -> bool:
     """Whether a number is finite and of 32 bits; a `maximum` of its own may allow a longer int."""
@@ -147,13 +145,13 @@ class Settings:
 
   def __post_init__(self) -> None:
     for field in fields_of(type(self)):
-      value = _simplified(field.type, getattr(self, field.name))
+      value = _converted(field.type, getattr(self, field.name), field.name)
       object.__setattr__(self, field.name, value)  # The class is frozen.
       _check(field, value)
 
   def to_dict(self) -> dict[str, Any]:
-    """All fields as JSON types; `from_dict` is the inverse."""
-    return {field.name: _to_json(getattr(self, field.name)) for field in fields_of(type(self))}
+    """All fields as JSON has them, with lists for tuples; `from_dict` is the inverse."""
+    return json.loads(json.dumps(dataclasses.asdict(self)))
 
   @classmethod
   def from_dict(cls, values: Mapping[str, Any], *, source: str) -> Self:
@@ -175,40 +173,23 @@ class Settings:
         f"{', '.join(missing) or 'nothing'}. It was written by another version, or damaged."
       )
 
-    parsed = {}
-    for name, value in values.items():
-      parsed[name] = _from_json(fields[name].type, value, f"{name} in {source}")
     try:
-      return cls(**parsed)
+      return cls(**values)
     except UserError as error:
       raise UserError(f"In {source}: {error}") from error
 
 
-def _from_json(kind: Any, value: Any, source: str) -> Any:
-  """A list as a tuple and an object as `Settings`, where the field's type says so."""
-  if isinstance(value, list) and typing.get_origin(kind) is tuple:
-    item_kind = typing.get_args(kind)[0]
-    return tuple(_from_json(item_kind, item, source) for item in value)
-  if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, Settings):
-    return kind.from_dict(value, source=source)
-  return value
+def _converted(kind: Any, value: Any, name: str) -> Any:
+  """A value as its field's type has it: from JSON, from NumPy, or a path.
 
-
-def _to_json(value: Any) -> Any:
-  if isinstance(value, Settings):
-    return value.to_dict()
-  if isinstance(value, Mapping):
-    return {key: _to_json(item) for key, item in value.items()}
-  if isinstance(value, (tuple, list)):
-    return [_to_json(item) for item in value]
-  return value
-
-
-def _simplified(kind: Any, value: Any) -> Any:
-  """A list as a tuple, a `pathlib.Path` as a string, an integer of NumPy as Python's."""
+  A list becomes a tuple, an object `Settings`, an integer of NumPy Python's, a `pathlib.Path` a
+  string. What does not fit stays as it is, for `_check`.
+  """
   if typing.get_origin(kind) is tuple and isinstance(value, (tuple, list)):
     item_kind = typing.get_args(kind)[0]
-    return tuple(_simplified(item_kind, item) for item in value)
+    return tuple(_converted(item_kind, item, name) for item in value)
+  if isinstance(kind, type) and issubclass(kind, Settings) and isinstance(value, Mapping):
+    return kind.from_dict(value, source=name)
   if kind is str and isinstance(value, os.PathLike):
     return files.text_of(value)
   if kind is int and hasattr(value, "__index__") and not isinstance(value, bool):
@@ -237,7 +218,7 @@ def _check(field: Field, value: Any) -> None:
   if not isinstance(value, tuple):
     items = (value,)
   for item in items:
-    if not field.is_within_bounds(item):
+    if not all(holds(item, bound) for _, holds, bound in field.limits()):
       raise UserError(f"{name} must be {field.bounds}. Received: {item}.")
     if not field.has_32_bits(item):
       raise UserError(

@@ -20,9 +20,11 @@ from albert_tf.errors import UserError
 
 # Names of a run's state that is not a variable of the model.
 HOST_PREFIX = "albert_tf/"
+# A `.meta` is the graph of a TF1 checkpoint, which is not read.
 _SUFFIX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 # The data file first: a checkpoint with an index is complete, even if the process is killed.
 _WRITTEN_SUFFIXES = (".data-00000-of-00001", ".index")
+# In object-based bundles: the graph of Python objects, and how the keys of their variables end.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _OBJECT_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -170,7 +172,7 @@ def latest_checkpoint(directory: str) -> str | None:
 
 
 def latest_bundle(directory: str) -> str | None:
-  """The bundle `model.ckpt-best` in a directory, else the one of the highest step, else the only one.
+  """The bundle `model.ckpt-best`, else the one of the highest step, else the only one.
 
   Raises:
     UserError: there are several without steps.
@@ -201,6 +203,7 @@ def latest_bundle(directory: str) -> str | None:
 
 def find_bundle(path: str) -> str | None:
   """The bundle in `checkpoints/best`, in `checkpoints`, or in the directory itself."""
+  # The best comes before the latest, as its evaluation was better.
   for folder in ("checkpoints/best", "checkpoints", ""):
     prefix = latest_bundle(os.path.join(path, folder))
     if prefix is not None:

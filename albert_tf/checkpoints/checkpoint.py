@@ -20,6 +20,7 @@ from albert_tf.modeling.name_map import variable_entries
 from albert_tf.tokenization import Tokenizer, TokenizerConfig
 from albert_tf.tokenization.config import WordPieceConfig, find_tokenizer, find_vocabulary
 
+# Adam's moments of a weight: "bert/pooler/dense/kernel/adam_m".
 _SLOT = re.compile(r"^(?P<name>.+)/(adam_m|adam_v)$")
 # `module/` or `module_N/`, which names have in graphs with a TF-Hub module.
 _MODULE_PREFIX = re.compile(r"^module(_\d+)?/")
@@ -46,6 +47,7 @@ class Checkpoint:
   global_step: int = 0
   tokenizer: tuple[str, TokenizerConfig | WordPieceConfig] | None = None
   dropped: tuple[tuple[str, str], ...] = ()
+  # Both are empty for weights that were not read from files.
   path: str = ""
   directory: str = ""
 
@@ -124,6 +126,7 @@ def read_checkpoint(path: files.Path, *, config_file: str = "") -> Checkpoint:
   _check_encoder(config, variables, location)
   variables = {name: _as_float32(name, value, location) for name, value in variables.items()}
   bundle.check_finite(variables, location)
+  # A vocabulary is optional here: whoever needs one calls `load_tokenizer`, which then complains.
   tokenizer = None
   if find_vocabulary(folder):
     tokenizer = find_tokenizer(folder)
@@ -153,8 +156,8 @@ def find_checkpoint(path: files.Path) -> str:
   if not files.isdir(path):
     raise UserError(
       "A checkpoint must be a directory, a weights file or the prefix of a .index file. "
-      f"Received: {path!r}, which does not exist. Check the path; names of hubs are not downloaded: "
-      "fetch the files, and name their folder."
+      f"Received: {path!r}, which does not exist. Check the path; names of hubs are not "
+      "downloaded: fetch the files, and name their folder."
     )
 
   # A directory of TensorFlow, of Hugging Face, or of a run.
@@ -176,9 +179,11 @@ def find_checkpoint(path: files.Path) -> str:
 
 def _find_config(weights: str, is_huggingface: bool) -> str:
   """Finds the configuration file in the folder of the weights, or up to two folders above."""
+  # Modules of TensorFlow Hub have the file among their assets.
   names: tuple[str, ...] = ("albert_config.json", "assets/albert_config.json")
   if is_huggingface:
     names = ("config.json",)
+  # Of run/checkpoints/best/model.ckpt-8 it is in run/.
   for parent in ("", "..", "../.."):
     for name in names:
       candidate = files.abspath(os.path.join(os.path.dirname(weights), parent, name))
@@ -191,6 +196,7 @@ def _find_config(weights: str, is_huggingface: bool) -> str:
 
 
 def _without_module_prefix(tensors: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
+  # Two modules would come to have the same names.
   renamed = {_MODULE_PREFIX.sub("", name): value for name, value in tensors.items()}
   if len(renamed) != len(tensors):
     raise UserError(

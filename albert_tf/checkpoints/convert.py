@@ -42,6 +42,7 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
   Raises:
     UserError: the input does not fit; no partial output remains.
   """
+  # Mistakes first: reading a large checkpoint takes minutes.
   files.check_new(output_path)
   checkpoint = read_checkpoint(input_path, config_file=options.config_file)
   if options.spm_model_file:
@@ -62,7 +63,7 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
     source=checkpoint.path,
   )
 
-  # The state of an optimizer belongs to variables as they are, in a format that has it.
+  # The state of an optimizer belongs to the variables as they are, in a format that has it.
   slots = checkpoint.slots
   dropped = checkpoint.dropped
   if options.output_format == "huggingface" or options.expand_sharing:
@@ -73,6 +74,7 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
   )
   converted = dataclasses.replace(checkpoint, config=config, variables=variables, slots=slots)
 
+  # A fine-tuned run keeps its task: labels, lengths, thresholds.
   task = TaskSpec.find(checkpoint.directory)
   with files.atomic_directory(output_path) as directory:
     if task is not None:
@@ -103,6 +105,7 @@ def _resolve_sharing(
       f"Received: sharing={config.sharing!r} for --output_format={options.output_format}. "
       "Add --expand_sharing: every layer gets its own copy, and the model computes the same."
     )
+  # With 12 layers, 12 groups of one layer: nothing is shared.
   if config.sharing == "none":
     groups = config.num_hidden_layers
     config = dataclasses.replace(config, sharing="all", num_hidden_groups=groups)
@@ -118,8 +121,9 @@ def _write_tensorflow(directory: str, checkpoint: Checkpoint, *, is_original: bo
     text = json.dumps(checkpoint.config.to_original_dict(), indent=2, sort_keys=True) + "\n"
   prefix = os.path.join(directory, prefix)
   files.makedirs(os.path.dirname(prefix))
+  # The type that TensorFlow 1 gives its step.
   step = {"global_step": np.array(checkpoint.global_step, np.int64)}
-  bundle.write_bundle(prefix, {**checkpoint.variables, **checkpoint.slots, **step})
+  bundle.write_bundle(prefix, dict(checkpoint.variables) | checkpoint.slots | step)
   files.write_text(os.path.join(directory, "albert_config.json"), text)
 
   if checkpoint.tokenizer is None:
@@ -129,7 +133,7 @@ def _write_tensorflow(directory: str, checkpoint: Checkpoint, *, is_original: bo
   if isinstance(settings, WordPieceConfig):
     name = VOCABULARY_FILE
   elif is_original and os.path.basename(path) == RELEASED_MODEL:
-    name = RELEASED_MODEL
+    name = RELEASED_MODEL  # Another vocabulary must not go by that name.
   _write_bytes(os.path.join(directory, name), vocabulary_bytes(path))
   json_files.write(os.path.join(directory, CONFIG_FILE), settings.to_dict())
 
@@ -138,6 +142,7 @@ def _write_huggingface_extras(
   directory: str, checkpoint: Checkpoint, task: TaskSpec | None
 ) -> None:
   """Adds the tokenizer, and what sentence-transformers reads."""
+  # Their pipelines cut texts to the length of the training.
   max_length = checkpoint.config.max_position_embeddings
   if task is not None:
     max_length = min(max_length, task.max_seq_length)

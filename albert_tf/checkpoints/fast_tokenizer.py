@@ -28,9 +28,11 @@ def tokenizer_json(model: bytes, config: TokenizerConfig) -> str | None:
     model: a serialized SentencePiece model.
     config: the tokenizer's settings.
   """
+  # The format has other algorithms too, but their scores mean something else.
   proto = model_proto.ModelProto.FromString(model)
   if proto.trainer_spec.model_type != model_proto.TrainerSpec.UNIGRAM:
     return None
+  # The steps of a fast tokenizer, in the order in which it applies them.
   ids = {piece.piece: index for index, piece in enumerate(proto.pieces)}
   values = {
     "version": "1.0",

@@ -28,6 +28,7 @@ _MAPPING_WEIGHT = "albert.encoder.embedding_hidden_mapping_in.weight"
 _MAPPING_BIAS = "albert.encoder.embedding_hidden_mapping_in.bias"
 # How names begin in the file of a bare encoder, which lacks `albert.`.
 _ENCODER_PREFIXES = ("embeddings.", "encoder.", "pooler.")
+# The heads of a model → its class; a model of any other heads is read as an encoder.
 _ARCHITECTURES = {
   ("masked_lm", "sentence_order"): "AlbertForPreTraining",
   ("masked_lm",): "AlbertForMaskedLM",
@@ -65,6 +66,7 @@ def to_original(
   Returns:
     (original name → array, where unknown names do not change; [(name, why it was left out)]).
   """
+  # Names as they are today, whatever the version that wrote them.
   tensors = {_full_name(name): value for name, value in tensors.items()}
   if "predictions.decoder.bias" in tensors:
     tensors.setdefault("predictions.bias", tensors["predictions.decoder.bias"])
@@ -127,26 +129,15 @@ def _check_identity(tensors: Mapping[str, np.ndarray], source: str) -> None:
   )
 
 
-def from_original(
+def _from_original(
   variables: Mapping[str, np.ndarray], config: AlbertConfig
 ) -> dict[str, np.ndarray]:
-  """The reverse of `to_original`. Tied copies are left out, as in Hugging Face's own files.
-
-  If E = H, it adds an identity mapping from E to H: Hugging Face would give a missing one random
-  values.
-
-  Raises:
-    UserError: a variable has no Hugging Face name.
-  """
+  """The reverse of `to_original`. Tied copies are left out, as in Hugging Face's own files."""
   huggingface = {entry.name: entry.huggingface for entry in variable_entries(config, ALL_HEADS)}
-  unknown = [name for name in variables if name not in huggingface]
-  if unknown:
-    raise UserError(
-      "Every variable must have a name in Hugging Face's ALBERT. "
-      f"Received: {', '.join(unknown)}. "
-      "Leave them out, or keep the checkpoint in this project's format."
-    )
-  tensors = {huggingface[name]: _transpose_kernel(name, value) for name, value in variables.items()}
+  tensors = {}
+  for name, value in variables.items():
+    tensors[huggingface[name]] = _transpose_kernel(name, value)
+  # Hugging Face's model has the mapping always, and would give a missing one random values.
   if config.embedding_size == config.hidden_size:
     tensors[_MAPPING_WEIGHT] = np.eye(config.hidden_size, dtype=np.float32)
     tensors[_MAPPING_BIAS] = np.zeros(config.hidden_size, np.float32)
@@ -164,17 +155,18 @@ def write_directory(
 
   Args:
     directory: an existing local directory.
-    variables: original name → array.
+    variables: original name → array, each a variable of `name_map`.
     config: the architecture.
     heads: the heads that the variables belong to.
     task: the task of a fine-tuned model; None: labels are numbers.
   """
   safetensors.numpy.save_file(
-    from_original(variables, config),
+    _from_original(variables, config),
     os.path.join(directory, SAFETENSORS_FILE),
     metadata={"format": "pt"},
   )
 
+  # The class, and the labels that it counts its outputs by.
   values = config.to_huggingface_dict()
   values["architectures"] = [_ARCHITECTURES.get(heads, "AlbertModel")]
   if "classifier" in heads:
@@ -189,6 +181,7 @@ def write_directory(
 
 def write_sentence_modules(directory: str, config: AlbertConfig, task: TaskSpec) -> None:
   """Adds the files with which `SentenceTransformer(directory)` loads a written directory."""
+  # A module's folder holds its settings; the Transformer's are those of the model itself.
   folders = {"Transformer": "", "Pooling": "1_Pooling"}
   if task.normalize:
     folders["Normalize"] = "2_Normalize"

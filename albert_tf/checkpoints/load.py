@@ -120,9 +120,11 @@ def match(
   Raises:
     UserError: a shape differs, or a name is missing or unused and not allowed to be.
   """
+  # In the model's order, except what only the checkpoint has.
   matched = [name for name in expected if name in tensors]
   missing = [name for name in expected if name not in tensors]
   unused = [name for name in tensors if name not in expected]
+  # A wrong shape is told first: it explains most missing names.
   for name in matched:
     check_shape(name, tensors[name].shape, expected[name], source)
   _refuse_unless_allowed(

@@ -129,25 +129,28 @@ class AlbertConfig(Settings):
 
   # Owners of parameters. A block is named (group, inner) as in the original's variable names.
 
-  def attention_owner(self, layer: int, inner: int) -> tuple[int, int]:
-    """(group, inner) that owns attention and LayerNorm 1 of inner block `inner` of `layer`."""
-    return self._owner(layer, inner, "attention")
-
-  def ffn_owner(self, layer: int, inner: int) -> tuple[int, int]:
-    """(group, inner) that owns feed-forward and LayerNorm 2 of inner block `inner` of `layer`."""
-    return self._owner(layer, inner, "ffn")
-
   @property
   def owners(self) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """The owners of attention and of feed-forward of every block, in order.
 
+    Each owns its LayerNorm too: LayerNorm 1 is the attention's, LayerNorm 2 the feed-forward's.
     With sharing="ffn" and two layers: [((0, 0), (0, 0)), ((1, 0), (0, 0))].
     """
     owners = []
     for layer in range(self.num_hidden_layers):
       for inner in range(self.inner_group_num):
-        owners.append((self.attention_owner(layer, inner), self.ffn_owner(layer, inner)))
+        attention = self._owner(layer, inner, "attention")
+        ffn = self._owner(layer, inner, "ffn")
+        owners.append((attention, ffn))
     return owners
+
+  def _owner(self, layer: int, inner: int, sublayer: str) -> tuple[int, int]:
+    if self.sharing == "all":
+      # Groups follow each other and are of equal size: 12 layers in 4 groups are 0,0,0,1,1,1,…
+      return layer * self.num_hidden_groups // self.num_hidden_layers, inner
+    if self.sharing == sublayer:
+      return 0, inner
+    return layer, inner
 
   @property
   def has_one_block(self) -> bool:
@@ -162,14 +165,6 @@ class AlbertConfig(Settings):
     """The fields that decide `has_one_block`, for messages."""
     groups = f"num_hidden_groups={self.num_hidden_groups}, inner_group_num={self.inner_group_num}"
     return f"sharing={self.sharing}, {groups}"
-
-  def _owner(self, layer: int, inner: int, sublayer: str) -> tuple[int, int]:
-    if self.sharing == "all":
-      # Groups follow each other and are of equal size: 12 layers in 4 groups are 0,0,0,1,1,1,…
-      return layer * self.num_hidden_groups // self.num_hidden_layers, inner
-    if self.sharing == sublayer:
-      return 0, inner
-    return layer, inner
 
   # Numbers.
 

@@ -59,6 +59,7 @@ class ModelChoice(Settings):
         "The model is given by exactly one of --size and --albert_config_file. Received: "
         f"{self.size} and {self.albert_config_file}."
       )
+    # Records know the size of their vocabulary; a command without records leaves it out.
     vocabulary: dict[str, Any] = {}
     if records_vocab_size is not None:
       vocabulary["vocab_size"] = records_vocab_size

@@ -38,6 +38,7 @@ class _Section(NamedTuple):
   table: str
 
   def entries(self, config: AlbertConfig, owner: tuple[int, ...] = ()) -> Iterator[Entry]:
+    # A letter of the table → the number in this configuration.
     sizes: dict[str, int | None] = {
       "V": config.vocab_size,
       "E": config.embedding_size,
@@ -129,6 +130,7 @@ _POOLER = _Section(
   """,
 )
 
+# A model has the heads that its `checkpoint_heads` names.
 _HEADS = {
   "masked_lm": _Section(
     "cls/predictions/",
@@ -196,6 +198,7 @@ ALL_HEADS = tuple(_HEADS)
 def variable_entries(config: AlbertConfig, heads: Iterable[str] = ()) -> list[Entry]:
   """Every variable of encoder, pooler and heads (of `ALL_HEADS`); shared parameters once."""
   entries = list(_EMBEDDINGS.entries(config))
+  # A BERT has no map from E to H, since both are equal.
   if config.embedding_size != config.hidden_size:
     entries += _MAPPING.entries(config)
   # An owner once, in order: one attention for twelve layers has one owner, (0, 0).
@@ -219,8 +222,10 @@ def expand_sharing(config: AlbertConfig, variables: Mapping[str, Any]) -> dict[s
 
   With two layers that share everything, group_0/… is copied to group_0/… and to group_1/….
   """
+  # What is in no block is copied once: "bert/encoder/transformer/group_" begins all blocks' names.
   block = _BLOCK.partition("{")[0]
   expanded = {name: value for name, value in variables.items() if not name.startswith(block)}
+  # The copy of layer 3, inner group 0 is named group_3/inner_group_0.
   for number, (attention_owner, ffn_owner) in enumerate(config.owners):
     layer_and_inner = divmod(number, config.inner_group_num)
     for section, owner in ((_ATTENTION, attention_owner), (_FFN, ffn_owner)):

@@ -34,6 +34,7 @@ def named_variables(model: Any) -> dict[str, tf.Variable]:
     path, _, attribute = entry.attribute.rpartition(".")
     layer = _look_up(root, path)
     variables[entry.name] = raw_variable(getattr(layer, attribute))
+    # The tables leave low-rank parts out: no checkpoint of others has them.
     if attribute == "bias" and layer.lora_rank:
       prefix = entry.name.removesuffix("bias")
       variables[f"{prefix}lora_a"] = raw_variable(layer.lora_a)
