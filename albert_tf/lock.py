@@ -57,7 +57,7 @@ class DirectoryLock:
   def refuse_others(self) -> None:
     """Raises `UserError` if another running process has the lock."""
     if self._in_bucket:
-      for owner in self._others():
+      for owner in self._rivals():
         raise self._refusal(owner)
       return
     with contextlib.suppress(FileNotFoundError):
@@ -77,12 +77,14 @@ class DirectoryLock:
     self._write(held=False)
     deadline = time.monotonic() + _WITHDRAWAL_SECONDS
     try:
-      while others := self._others():
-        for owner in others:
+      rivals = self._rivals()
+      while rivals:
+        for owner in rivals:
           comes_first = owner.get("held") or owner["id"] < self._owner["id"]
           if comes_first or time.monotonic() > deadline:
             raise self._refusal(owner)
         time.sleep(_POLL_SECONDS)
+        rivals = self._rivals()
       self._write()
     except BaseException:
       with contextlib.suppress(OSError):
@@ -131,13 +133,13 @@ class DirectoryLock:
         self._renew()
 
   def _renew(self) -> None:
-    for owner in self._others():
+    for owner in self._rivals():
       if owner.get("held"):
         self._new_owner = owner
         return
     self._write()
 
-  def _others(self) -> list[dict[str, Any]]:
+  def _rivals(self) -> list[dict[str, Any]]:
     """The records of other running processes in a bucket."""
     owners = []
     for name in files.listdir(self._directory):

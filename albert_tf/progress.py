@@ -48,9 +48,15 @@ def markdown_table(*lines: Sequence[object]) -> str:
   """A Markdown table; the first line is its header. Integers get commas: 11,683,584."""
   rows = []
   for line in lines:
-    rows.append([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in line])
+    rows.append([_format_cell(cell) for cell in line])
   rows.insert(1, ["---"] * len(lines[0]))
   return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _format_cell(cell: object) -> str:
+  if isinstance(cell, int):
+    return f"{cell:,}"
+  return str(cell)
 
 
 # Prints its input unless that ends with a zero byte.
