@@ -117,7 +117,7 @@ setup(
     ]
   },
   package_data={
-    "albert_tf": ["py.typed", "**/*.html", "**/*.md", "**/*.toml"],
+    "albert_tf": ["py.typed", "*.pyi", "**/*.html", "**/*.md", "**/*.toml"],
     "albert_tf.recipes": ["**/*.flags", "**/*.json"],
   },
   python_requires=">=3.11,<3.14",

@@ -1,16 +1,26 @@
-"""A model's answers as Python values, computed by the functions of its SavedModel."""
+"""Answers as Python values: those of a model, and those that train a reader of questions.
+
+`served_rows` calls the functions of a model's SavedModel, so that Python and a server agree.
+"""
 
 from collections.abc import Iterator, Mapping
 import dataclasses
+import itertools
 import types
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.errors import UserError
 from albert_tf.serving.export import make_module
-from albert_tf.serving.settings import ExportSettings
 from albert_tf.serving.signatures.base import Parts
+from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenization.graph import graph_tokenizer
+from albert_tf.tokenization.graph_offsets import GraphOffsets
+
+# Contexts tokenized together by `answer_positions`, so that memory does not grow with the data.
+_CONTEXTS_AT_ONCE = 256
 
 
 class PredictedLabels(NamedTuple):
@@ -21,7 +31,7 @@ class PredictedLabels(NamedTuple):
 
 
 class Span(NamedTuple):
-  """Characters `start` to `end` of a text, with a probability, and the tag or the type of an entity."""
+  """Characters `start` to `end` of a text, with a probability, and the tag or type of an entity."""
 
   text: str
   start: int
@@ -57,32 +67,27 @@ def served_rows(
     batch_size: number of rows computed together.
     **settings: fields of `ExportSettings`.
   """
-  module = served_module(model, is_pair="text_pair" in columns, **settings)
-  function = module.signatures()["serving_default"]
-  number = len(next(iter(columns.values())))
-  for start in range(0, number, batch_size):
-    batch = {name: tf.constant(rows[start : start + batch_size]) for name, rows in columns.items()}
-    outputs = {name: _as_lists(tensor.numpy()) for name, tensor in function(**batch).items()}
-    for row in range(min(batch_size, number - start)):
-      yield {name: values[row] for name, values in outputs.items()}
-
-
-def served_module(model: Any, *, is_pair: bool = False, **settings: Any) -> Any:
-  """The module of a model's SavedModel; made again when settings, task or preprocessor are others."""
-  chosen = ExportSettings(**{"max_seq_length": model.preprocessor.max_length, **settings})
   task = getattr(model, "task", None)
   if task is not None:
-    task = dataclasses.replace(task, pair=is_pair)
+    task = dataclasses.replace(task, pair="text_pair" in columns)
+
+  # Tracing takes seconds, so the module is made again only when something else is asked of it.
+  chosen = model.export_settings(**settings)
   key = (chosen, task, model.preprocessor)
   last = getattr(model, "_last_served", None)
   if last is None or last.key != key:
     module = make_module(Parts(model=model, task=task, settings=chosen))
     last = types.SimpleNamespace(key=key, module=module)  # Keras does not track a namespace.
     model._last_served = last
-  return last.module
+
+  function = last.module.signatures()["serving_default"]
+  for batch in tf.data.Dataset.from_tensor_slices(columns).batch(batch_size):
+    outputs = {name: _as_list(tensor.numpy()) for name, tensor in function(**batch).items()}
+    for row in zip(*outputs.values(), strict=True):
+      yield dict(zip(outputs, row, strict=True))
 
 
-def _as_lists(values: np.ndarray) -> Any:
+def _as_list(values: np.ndarray) -> Any:
   if values.dtype == object:
     values = np.vectorize(bytes.decode, otypes=[object])(values)
   return values.tolist()
@@ -90,12 +95,11 @@ def _as_lists(values: np.ndarray) -> Any:
 
 def predicted_labels(row: Mapping[str, Any]) -> PredictedLabels:
   """Converts an answer of `ClassifierModule`."""
-  names = row["label_names"]
+  probabilities = dict(zip(row["label_names"], row["probabilities"], strict=True))
   if "label" in row:
-    labels = [row["label"]]
-  else:
-    labels = [name for name, above in zip(names, row["above_threshold"], strict=True) if above]
-  return PredictedLabels(tuple(labels), dict(zip(names, row["probabilities"], strict=True)))
+    return PredictedLabels((row["label"],), probabilities)
+  labels = itertools.compress(row["label_names"], row["above_threshold"])
+  return PredictedLabels(tuple(labels), probabilities)
 
 
 def found_answer(row: Mapping[str, Any]) -> FoundAnswer:
@@ -107,13 +111,97 @@ def found_answer(row: Mapping[str, Any]) -> FoundAnswer:
 def tagged_text(row: Mapping[str, Any]) -> TaggedText:
   """Converts an answer of `TokenClassificationModule`."""
   words = _spans(row, "words", "starts", "ends", "probabilities", "tags")
-  fields = ("entities", "entity_starts", "entity_ends", "entity_probabilities", "entity_types")
-  return TaggedText(words, _spans(row, *fields), row["truncated"])
+  entities: list[Span] = []
+  # Tags such as parts of speech make no entities.
+  if "entities" in row:
+    entities = _spans(
+      row, "entities", "entity_starts", "entity_ends", "entity_probabilities", "entity_types"
+    )
+  return TaggedText(words, entities, row["truncated"])
 
 
 def _spans(row: Mapping[str, Any], *names: str) -> list[Span]:
-  """Spans from the outputs with the names of their fields; padding has the end 0."""
-  if names[0] not in row:
-    return []
-  columns = zip(*(row[name] for name in names), strict=True)
-  return [span for span in (Span(*values) for values in columns) if span.end]
+  """Spans from the outputs that hold their fields, in the order of the fields."""
+  spans = [Span(*fields) for fields in zip(*[row[name] for name in names], strict=True)]
+  return [span for span in spans if span.end]  # Padding ends at 0.
+
+
+class AnswerPositions(NamedTuple):
+  """First and last position of each answer in its row, int32 `[B]`."""
+
+  starts: np.ndarray
+  ends: np.ndarray
+
+
+def answer_positions(
+  rows: Mapping[str, np.ndarray],
+  contexts: Any,
+  answers: Any,
+  tokenizer: AlbertTokenizer,
+  *,
+  may_lack: bool,
+) -> AnswerPositions:
+  """The positions of answers that are given as strings; 0, that of [CLS], for an empty answer.
+
+  Args:
+    rows: `segment_ids` `[B, S]`; the context is the second segment.
+    contexts, answers: strings `[B]`; the first occurrence in the context counts.
+    tokenizer: made the rows.
+    may_lack: whether an answer may be empty.
+
+  Raises:
+    UserError: an answer is no part of its context, or is not in its row.
+
+  Example: the answer "sky is" in "the sky is blue" is the characters 4 to 10.
+
+      row         [CLS]  where  [SEP]  the  sky  is    blue   [SEP]
+      characters                       0-3  4-7  8-10  11-15
+      ends <= 4                        yes  no   no    no       the first token is 1
+      starts < 10                      yes  yes  yes   no       the last token is 2
+      positions                        3    4    5     6        the answer is 4 to 5
+  """
+  texts = _strings(contexts)
+  answer_texts = _strings(answers)
+  if len(texts) != len(answer_texts):
+    raise UserError(
+      f"Each question has one answer. Received: {len(texts)} contexts, "
+      f"{len(answer_texts)} answers. Give an empty answer where there is none (SQuAD 2.0)."
+    )
+
+  # Characters of the answers; -1 where the context does not hold it.
+  begins = np.array(list(map(str.find, texts, answer_texts)), np.int32)
+  ends = begins + np.array(list(map(len, answer_texts)), np.int32)
+
+  # Tokens of the context: the first that ends after the answer's first character, and the last
+  # that begins before its end.
+  first = np.zeros_like(begins)
+  last = np.zeros_like(begins)
+  offsets = GraphOffsets(tokenizer, graph_tokenizer(tokenizer))
+  for start in range(0, len(texts), _CONTEXTS_AT_ONCE):
+    block = slice(start, start + _CONTEXTS_AT_ONCE)
+    located = offsets(tf.constant(texts[block]))
+    is_before = located.ends <= begins[block, np.newaxis]
+    is_until_end = located.starts < ends[block, np.newaxis]
+    first[block] = tf.reduce_sum(tf.cast(is_before, tf.int32), axis=1)
+    last[block] = tf.reduce_sum(tf.cast(is_until_end, tf.int32), axis=1) - 1
+  last = np.maximum(first, last)
+
+  # A row may hold only the beginning of its context.
+  lengths = rows["segment_ids"].sum(axis=1) - 1  # Without [SEP].
+  is_empty = begins == ends
+  is_wrong = np.where(is_empty, not may_lack, (begins < 0) | (last >= lengths))
+  if is_wrong.any():
+    row = int(is_wrong.argmax())
+    raise UserError(
+      "An answer is a part of its context, letter by letter, and in the first max_length tokens; "
+      f"for SQuAD 2.0 it may be empty. Received in row {row}: {answer_texts[row]!r:.60}, for "
+      f"{texts[row]!r:.60}. Correct the row, raise max_length, or train with run_squad.py, which "
+      "reads long contexts in windows."
+    )
+  context_begins = rows["segment_ids"].argmax(axis=1).astype(np.int32)
+  positions = np.where(is_empty, 0, np.stack([first, last]) + context_begins)
+  return AnswerPositions(*positions)
+
+
+def _strings(column: Any) -> list[str]:
+  return list(map(tf.compat.as_text, np.asarray(column, object)))

@@ -1,4 +1,7 @@
-"""Heads of the paper's downstream tasks, with the original's variables. Logits are always float32."""
+"""Heads of the paper's downstream tasks, with the original's variables; and SQuAD's losses.
+
+Logits are always float32. `tasks.py` makes models of them.
+"""
 
 from typing import Any
 
@@ -9,7 +12,8 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.layers import ConfigLayer, dropout, resolve_seed
 from albert_tf.modeling.pretraining import RowsHead
 
-NEVER = 1e30  # Subtracted from the logit of a position that cannot be an answer (original code).
+# Subtracted from the logit of a position that cannot be an answer (original code).
+_NEVER = 1e30
 
 
 class ClassificationHead(RowsHead):
@@ -27,7 +31,8 @@ class ClassificationHead(RowsHead):
   Returns:
     float32 `[B, C]`.
 
-  Reference: ALBERT appendix, downstream hyper-parameters; the original's `run_classifier`, `run_race`.
+  Reference: ALBERT appendix, downstream hyper-parameters; the original's `run_classifier` and
+  `run_race`.
   """
 
   def __init__(
@@ -69,7 +74,8 @@ class Squad2Head(ConfigLayer):
 
   $s_t = x_t w_s + b_s$; $e_{t|u} = \mathrm{LN}(\tanh([x_t, x_u] W_0 + b_0)) w_1 + b_1$; both minus
   1e30 where `p_mask` is 1, then log-softmax over positions.
-  $\text{unanswerable} = \mathrm{dropout}(\tanh([\sum_t \mathrm{softmax}(s)_t x_t, x_0] V_0 + c_0)) v_1$.
+  $\text{unanswerable} = \mathrm{dropout}(\tanh([z, x_0] V_0 + c_0)) v_1$ with
+  $z = \sum_t \mathrm{softmax}(s)_t x_t$.
 
   The end is given the gold start in training, and each of the best starts at inference.
 
@@ -81,14 +87,16 @@ class Squad2Head(ConfigLayer):
 
   Call args:
     sequence_output: `[B, S, H]`.
-    p_mask: `[B, S]`, 1 where an answer cannot be (question, [SEP], padding), 0 at [CLS] and in the text.
+    p_mask: `[B, S]`, 1 where an answer cannot be (question, [SEP], padding), 0 at [CLS] and in the
+      text.
     start_positions: int32 `[B]`, the gold starts; None at inference.
     training, seed: see `AlbertEncoder`.
 
   Returns:
-    `cls_logits` `[B]`, high for unanswerable questions; with `start_positions` also `start_log_probs` and
-    `end_log_probs` `[B, S]`; without, `start_top_log_probs`, `start_top_index` `[B, K]` and
-    `end_top_log_probs`, `end_top_index` `[B, K L]`, the L ends of the first start first.
+    `cls_logits` `[B]`, high for unanswerable questions; with `start_positions` also
+    `start_log_probs` and `end_log_probs` `[B, S]`; without, `start_top_log_probs`,
+    `start_top_index` `[B, K]` and `end_top_log_probs`, `end_top_index` `[B, K L]`, the L ends of
+    the first start first.
 
   Reference: arXiv 1906.08237 (XLNet), appendix; the original's `run_squad_v2`.
   """
@@ -126,39 +134,42 @@ class Squad2Head(ConfigLayer):
     x = sequence_output
     start_logits = _masked(tf.squeeze(self.start_dense(x), -1), p_mask)  # [B, S]
     start_log_probs = tf.nn.log_softmax(start_logits)
-    outputs = {
-      "cls_logits": self._answerability(x, start_logits, resolve_seed(seed, training=training))
-    }
+    seed = resolve_seed(seed, training=training)
+    outputs = {"cls_logits": self._answerability(x, start_logits, seed)}
+
+    # In training the end is given the gold start.
     if start_positions is not None:
-      end_log_probs = self._end_log_probs(x, start_positions[:, tf.newaxis], p_mask)[:, 0]
-      return {**outputs, "start_log_probs": start_log_probs, "end_log_probs": end_log_probs}
-    start_top, start_index = tf.math.top_k(start_log_probs, k=self.start_n_top)  # [B, K]
-    end_top, end_index = tf.math.top_k(
-      self._end_log_probs(x, start_index, p_mask), k=self.end_n_top
-    )
-    flat = tf.stack([tf.shape(x)[0], self.start_n_top * self.end_n_top])
-    return {
-      **outputs,
-      "start_top_log_probs": start_top,
-      "start_top_index": start_index,
-      "end_top_log_probs": tf.reshape(end_top, flat),  # [B, K, L] → [B, K L]
-      "end_top_index": tf.reshape(end_index, flat),
-    }
+      end_log_probs = self._end_log_probs(x, start_positions[:, tf.newaxis], p_mask)
+      outputs["start_log_probs"] = start_log_probs
+      outputs["end_log_probs"] = end_log_probs[:, 0]
+      return outputs
+
+    # At inference each of the best starts has best ends of its own.
+    starts = tf.math.top_k(start_log_probs, k=self.start_n_top)  # [B, K]
+    end_log_probs = self._end_log_probs(x, starts.indices, p_mask)
+    ends = tf.math.top_k(end_log_probs, k=self.end_n_top)  # [B, K, L]
+    outputs["start_top_log_probs"] = starts.values
+    outputs["start_top_index"] = starts.indices
+    shape = [-1, self.start_n_top * self.end_n_top]
+    outputs["end_top_log_probs"] = tf.reshape(ends.values, shape)  # [B, K L]
+    outputs["end_top_index"] = tf.reshape(ends.indices, shape)
+    return outputs
 
   def _end_log_probs(self, x: tf.Tensor, starts: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:
     """Log-probabilities of the end for each start: `[B, S, H]`, int32 `[B, K]` → `[B, K, S]`."""
-    k, length = tf.shape(starts)[1], tf.shape(x)[1]
-    of_start = tf.gather(x, starts, batch_dims=1)[:, :, tf.newaxis]  # [B, K, 1, H]
-    pair = tf.concat(
-      [tf.tile(x[:, tf.newaxis], [1, k, 1, 1]), tf.tile(of_start, [1, 1, length, 1])], axis=-1
-    )  # [B, K, S, 2H]
-    logits = tf.squeeze(self.end_dense_1(self.end_norm(self.end_dense_0(pair))), -1)
-    return tf.nn.log_softmax(_masked(logits, p_mask[:, tf.newaxis]))
+    # Every start is paired with every position, which may be its end.
+    at_start = tf.gather(x, starts, batch_dims=1)[:, :, tf.newaxis]  # [B, K, 1, H]
+    at_start = tf.tile(at_start, [1, 1, tf.shape(x)[1], 1])
+    at_end = tf.tile(x[:, tf.newaxis], [1, tf.shape(starts)[1], 1, 1])
+    pairs = tf.concat([at_end, at_start], axis=-1)  # [B, K, S, 2H]
+    logits = self.end_dense_1(self.end_norm(self.end_dense_0(pairs)))
+    return tf.nn.log_softmax(_masked(tf.squeeze(logits, -1), p_mask[:, tf.newaxis]))
 
   def _answerability(
-    self, x: tf.Tensor, masked_start_logits: tf.Tensor, seed: tf.Tensor | None
+    self, x: tf.Tensor, start_logits: tf.Tensor, seed: tf.Tensor | None
   ) -> tf.Tensor:
-    weights = tf.cast(tf.nn.softmax(masked_start_logits), x.dtype)
+    """The logit `[B]` that a question has no answer, from [CLS] and where answers may start."""
+    weights = tf.cast(tf.nn.softmax(start_logits), x.dtype)
     summary = tf.linalg.matvec(x, weights, transpose_a=True)  # [B, H]
     hidden = self.answer_dense_0(tf.concat([summary, x[:, 0]], axis=-1))
     logits = self.answer_dense_1(dropout(hidden, self.classifier_dropout, seed))
@@ -168,7 +179,7 @@ class Squad2Head(ConfigLayer):
 def _masked(logits: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:
   """float32 logits; positions with `p_mask` 1 get minus 1e30."""
   p_mask = tf.cast(p_mask, tf.float32)
-  return tf.cast(logits, tf.float32) * (1.0 - p_mask) - NEVER * p_mask
+  return tf.cast(logits, tf.float32) * (1.0 - p_mask) - _NEVER * p_mask
 
 
 def squad_losses(version: str) -> dict[str, Any]:
@@ -183,4 +194,5 @@ def squad_losses(version: str) -> dict[str, Any]:
 def answerability_loss(is_impossible: tf.Tensor, cls_logits: tf.Tensor) -> tf.Tensor:
   """Sigmoid cross-entropy of each example, `[B]`; Keras' own loss would average over the batch."""
   labels = tf.cast(tf.reshape(is_impossible, [-1]), tf.float32)
-  return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=tf.reshape(cls_logits, [-1]))
+  logits = tf.reshape(cls_logits, [-1])
+  return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)

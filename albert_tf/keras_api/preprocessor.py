@@ -1,8 +1,10 @@
-"""The tokenizer as a Keras layer, which converts strings to batches in `tf.data` or inside a model."""
+"""The tokenizer as a Keras layer, which converts strings to batches.
+
+It runs in `tf.data`, inside a model, and before `fit` of the models here.
+"""
 
 import base64
 from collections.abc import Iterator, Mapping
-import itertools
 import os
 import tempfile
 from typing import Any
@@ -36,29 +38,33 @@ INPUT_NAMES: Mapping[str, tuple[str, ...]] = {
   "choices": ("context", "question", "choices"),
   "words": ("words",),
   "question": ("question", "context"),
-  "tagged_text": ("text",),  # Not of a layer: what the SavedModel of tags splits into words.
 }
 _OPTIONAL = ("text_pair", "positive", "negative")
-_MATRICES = ("words", "choices")  # `[B, N]`; the others are `[B]`.
+# Inputs that are `[B, N]`; the others are `[B]`.
+_MATRICES = ("words", "choices")
+# Kinds for SentencePiece alone: answers need its offsets, choices its normalisation.
 _SENTENCEPIECE_KINDS = ("choices", "question")
 
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertPreprocessor(keras.layers.Layer):
-  """Converts strings to `input_ids`, `input_mask` and `segment_ids`, int32 `[B, S]`, with the original's exact ids.
+  """Converts strings to `input_ids`, `input_mask` and `segment_ids`, int32 `[B, S]`.
 
-  The layer's configuration contains the vocabulary, and so does every saved file of the layer.
+  The ids are exactly the original's. The layer's configuration contains the vocabulary, and so does
+  every saved file of the layer.
 
   Args:
     tokenizer: an `AlbertTokenizer` or another `Tokenizer`, with vocabulary and settings.
     kind: meaning of the strings, and further outputs.
       "text": a text or a pair of texts (an empty second text makes a single segment).
       "sentences": one to three texts; two or three become rows `[B, N, S]`.
-      "masked_text": a text with "[MASK]" in it; `masked_lm_positions` `[B, M]` are the positions of the masks.
+      "masked_text": a text with "[MASK]" in it; `masked_lm_positions` `[B, M]` are the positions of
+        the masks.
       "words": the words of a text, `[B, N]`, padded with "".
         `word_positions` `[B, N]` are the words' first tokens, 0 for none.
       "choices": a context and a question `[B]`, and choices `[B, C]`; outputs are `[B, C, S]`.
-      "question": a question and a context, cut to one window; `p_mask` `[B, S]` is 1 where no answer can be.
+      "question": a question and a context, cut to one window; `p_mask` `[B, S]` is 1 where no
+        answer can be.
     max_length: longer rows are cut.
     max_qa_length: "choices": number of last tokens of question and choice to keep.
     max_query_length: "question": number of tokens of a question to keep.
@@ -86,20 +92,22 @@ class AlbertPreprocessor(keras.layers.Layer):
     pad_to_max_length: bool = False,
     **kwargs: Any,
   ):
-    super().__init__(**{"name": "preprocessor", **kwargs}, autocast=False)
+    super().__init__(**{"name": "preprocessor"} | kwargs, autocast=False)
     if kind in _SENTENCEPIECE_KINDS and not isinstance(tokenizer, AlbertTokenizer):
       raise UserError(
-        f"{' and '.join(_SENTENCEPIECE_KINDS)} are tokenized with SentencePiece. Received: kind={kind!r} with a "
-        f"{type(tokenizer).__name__}. Tokenize before, and give a model with preprocessor=None ids."
+        f"{' and '.join(_SENTENCEPIECE_KINDS)} are tokenized with SentencePiece. Received: "
+        f"kind={kind!r} with a {type(tokenizer).__name__}. Tokenize before, and give a model with "
+        "preprocessor=None ids."
       )
     self.max_length = whole_number(
       max_length, "max_length", minimum=SHORTEST_ROW, maximum=MOST_POSITIONS
     )
     if kind == "question" and max_length <= max_query_length + 3:
       raise UserError(
-        "max_length must be more than max_query_length + 3, else no text is left to answer from. Received: "
-        f"{max_length}, with max_query_length={max_query_length}. Give a smaller "
-        f"max_query_length, such as {max_length // 4}; or a larger max_length, where the model has so many positions."
+        "max_length must be more than max_query_length + 3, else no text is left to answer from. "
+        f"Received: {max_length}, with max_query_length={max_query_length}. Give a smaller "
+        f"max_query_length, such as {max_length // 4}; or a larger max_length, where the model has "
+        "so many positions."
       )
     self.tokenizer = tokenizer
     self.kind = kind
@@ -111,40 +119,48 @@ class AlbertPreprocessor(keras.layers.Layer):
 
   @classmethod
   def from_pretrained(cls, path: files.Path, **options: Any) -> "AlbertPreprocessor":
-    """Loads the tokenizer of a run directory, a released model, a Hugging Face folder or a SentencePiece file."""
+    """Loads the tokenizer of a run, a released model, a Hugging Face folder, or of a file."""
     return cls(load_tokenizer(path), **options)
 
-  def named(self, inputs: Any, kind: str = "") -> dict[str, Any]:
+  def named(self, inputs: Any, names: tuple[str, ...] = ()) -> dict[str, Any]:
     """The inputs by name, lists as arrays or tensors.
 
     Args:
       inputs: see the class.
-      kind: whose names they have; empty: this layer's.
+      names: those of the inputs, in order; empty: those of this layer's kind.
 
     Raises:
       UserError: wrong number or names of inputs, or inputs that are not strings.
     """
-    names = INPUT_NAMES[kind or self.kind]
+    names = names or INPUT_NAMES[self.kind]
     if hasattr(inputs, "columns"):  # A data frame of pandas.
       inputs = {name: inputs[name] for name in inputs.columns}
+      # Its only column is the text, whatever its name.
       if len(inputs) == 1:
-        (column,) = inputs.values()
-        inputs = {names[0]: column}
+        inputs = tuple(inputs.values())
     if not isinstance(inputs, Mapping):
-      columns = inputs if isinstance(inputs, tuple) else (inputs,)
-      inputs = dict(itertools.zip_longest(names[: len(columns)], columns, fillvalue="one more"))
-    if not set(names) - set(_OPTIONAL) <= set(inputs) <= set(names):
+      if not isinstance(inputs, tuple):
+        inputs = (inputs,)
+      # The last name is of none: an input with it is one too many.
+      inputs = dict(zip(names + ("one more",), inputs, strict=False))
+
+    needed = set(names).difference(_OPTIONAL)
+    if not needed <= set(inputs) <= set(names):
+      may_be_left_out = ""
+      if names[-1] in _OPTIONAL:
+        may_be_left_out = " (may be left out)"
       raise UserError(
-        f"A preprocessor of the kind {self.kind!r} takes {' and '.join(names)}"
-        f"{' (may be left out)' if names[-1] in _OPTIONAL else ''}. Received: {', '.join(inputs) or 'none'}. "
+        f"A preprocessor of the kind {self.kind!r} takes {' and '.join(names)}{may_be_left_out}. "
+        f"Received: {', '.join(inputs) or 'none'}. "
         "Give a mapping with these names, or a tuple in this order."
       )
     return {name: _strings(inputs[name], name) for name in names if name in inputs}
 
   def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    # Before Keras, which takes no lists of strings.
     return super().__call__(self.named(inputs), *args, **kwargs)
 
-  def call(self, inputs: Mapping[str, tf.Tensor]) -> Tensors:
+  def call(self, inputs: Tensors) -> Tensors:
     return self.pack(inputs, pad_to_max_length=self.pad_to_max_length)
 
   def pack(self, inputs: Mapping[str, Any], *, pad_to_max_length: bool = False) -> Tensors:
@@ -157,48 +173,45 @@ class AlbertPreprocessor(keras.layers.Layer):
       return choice_batch(self._graph, **columns, max_qa_length=self.max_qa_length, **sizes)
     if self.kind == "question":
       return question_batch(self._graph, **columns, max_query_length=self.max_query_length, **sizes)
-    if self.kind == "sentences" and len(columns) > 1:
-      batch = text_batch(
-        self._graph, tf.concat(list(columns.values()), axis=0), **sizes
-      )  # [N B, S]
-      of_text = {name: tf.split(tensor, len(columns)) for name, tensor in batch.items()}
-      return {name: tf.stack(parts, axis=1) for name, parts in of_text.items()}
     if self.kind == "words":
       return word_batch(self._graph, **columns, **sizes)
+    if self.kind == "sentences":
+      # All texts of an example get one length, so they are packed as rows of one batch.
+      batch = text_batch(self._graph, tf.concat(list(columns.values()), axis=0), **sizes)
+      if len(columns) == 1:
+        return batch
+      by_column = {name: tf.split(tensor, len(columns)) for name, tensor in batch.items()}
+      return {name: tf.stack(tensors, axis=1) for name, tensors in by_column.items()}  # [B, N, S]
     return text_batch(self._graph, **columns, allow_mask=self.kind == "masked_text", **sizes)
 
   def get_config(self) -> dict[str, Any]:
-    return {
-      **super().get_config(),
-      "tokenizer": _packed(self.tokenizer),
-      "kind": self.kind,
-      "max_length": self.max_length,
-      "max_qa_length": self.max_qa_length,
-      "max_query_length": self.max_query_length,
-      "pad_to_max_length": self.pad_to_max_length,
-    }
+    config = super().get_config()
+    config["tokenizer"] = _packed(self.tokenizer)
+    for name in ("kind", "max_length", "max_qa_length", "max_query_length", "pad_to_max_length"):
+      config[name] = getattr(self, name)
+    return config
 
   @classmethod
   def from_config(cls, config: dict[str, Any]) -> "AlbertPreprocessor":
-    return cls(**{**config, "tokenizer": _unpacked(config["tokenizer"])})
+    return cls(**config | {"tokenizer": _unpacked(config["tokenizer"])})
 
 
 def _packed(tokenizer: Tokenizer) -> dict[str, str]:
-  """The tokenizer's files as text, by name."""
+  """The tokenizer's files as text, by name: a Keras configuration is JSON."""
+  packed = {}
   with tempfile.TemporaryDirectory() as folder:
     tokenizer.save_pretrained(folder)
-    contents = {
-      name: files.read_bytes(os.path.join(folder, name)) for name in sorted(files.listdir(folder))
-    }
-  return {
-    name: base64.b64encode(zlib.compress(content, 9)).decode() for name, content in contents.items()
-  }
+    for name in sorted(files.listdir(folder)):
+      content = files.read_bytes(os.path.join(folder, name))
+      packed[name] = base64.b64encode(zlib.compress(content, 9)).decode()
+  return packed
 
 
 def _unpacked(packed: Mapping[str, str]) -> Tokenizer:
   """The inverse of `_packed`."""
   with tempfile.TemporaryDirectory() as folder:
     for name, text in packed.items():
+      # A file of someone else must not write outside the folder.
       with files.atomic_writer(os.path.join(folder, os.path.basename(name))) as stream:
         stream.write(zlib.decompress(base64.b64decode(text)))
     return load_tokenizer(folder)
@@ -206,17 +219,20 @@ def _unpacked(packed: Mapping[str, str]) -> Tokenizer:
 
 def _strings(value: Any, name: str) -> Any:
   """The strings as an array or tensor; lists of words of different lengths are padded with ""."""
+  # One string would be taken for a list of characters.
   if isinstance(value, (str, bytes)):
     raise UserError(
       f"{name} is a batch of strings. Received: one string, {value!r:.60}. Put it in a list."
     )
   if isinstance(value, tf.RaggedTensor):
     value = value.to_tensor()
+
+  # Lists, iterators and columns of pandas become arrays. Tensors stay.
+  if isinstance(value, Iterator):
+    value = list(value)
   if isinstance(value, (list, tuple)) and name in _MATRICES:
     value = _matrix(value, name)
-  elif isinstance(value, Iterator):
-    value = np.array(list(value), dtype=object)
-  elif not hasattr(value, "dtype") or hasattr(value, "to_numpy"):  # A list, or a column of pandas.
+  elif not hasattr(value, "dtype") or hasattr(value, "to_numpy"):
     value = np.asarray(value, dtype=object)
   if isinstance(value, np.ndarray) and value.dtype.kind in "OUT":
     value = value.astype(object)
@@ -224,23 +240,39 @@ def _strings(value: Any, name: str) -> Any:
       _check_string(text, name)
   if not holds_text(value):
     raise UserError(
-      f"A preprocessor takes strings. Received: {name} of {getattr(value.dtype, 'name', value.dtype)}. Ids go into "
-      "the model itself, as a mapping with input_ids."
+      f"A preprocessor takes strings. Received: {name} of "
+      f"{getattr(value.dtype, 'name', value.dtype)}. Ids go into the model itself, as a mapping "
+      "with input_ids."
     )
-  _check_rank(name, value)
+
+  rank = 1
+  axes = "[B]"
+  if name in _MATRICES:
+    rank = 2
+    axes = "[B, N]"
+  if tf.TensorShape(value.shape).rank not in (None, rank):
+    raise UserError(
+      f"{name} must be strings {axes}. Received: the shape {tuple(value.shape)}. Batch a data set "
+      "first, and give pairs as a tuple of two."
+    )
   return value
 
 
 def _matrix(rows: Any, name: str) -> np.ndarray:
   """Lists of strings as `[B, N]`, padded with ""."""
   if any(isinstance(row, (str, bytes)) or not np.iterable(row) for row in rows):
-    raise UserError(f"Each row of {name} must be a list of strings. Received: {rows!r:.60}.")
+    raise UserError(
+      f"Each row of {name} must be a list of strings. Received: {rows!r:.60}. Split the texts."
+    )
   lengths = {len(row) for row in rows}
-  if name == "choices" and len(lengths) > 1:  # A choice without text would be scored.
-    raise UserError(f"All rows of {name} need the same length. Received: {rows!r:.60}.")
+  # A choice without text would be scored; a word without text is left out.
+  if name == "choices" and len(lengths) > 1:
+    raise UserError(
+      f"All rows of {name} need the same length. Received: {rows!r:.60}. Give each as many."
+    )
   matrix = np.full([len(rows), max(lengths, default=0)], "", dtype=object)
-  for filled, row in zip(matrix, rows, strict=True):
-    filled[: len(row)] = row
+  for number, row in enumerate(rows):
+    matrix[number, : len(row)] = row
   return matrix
 
 
@@ -248,24 +280,14 @@ def _check_string(text: Any, name: str) -> None:
   """Raises `UserError` for a value that is no string, or one that UTF-8 cannot hold."""
   if not isinstance(text, (str, bytes)):
     raise UserError(
-      f"A preprocessor takes strings. Received: {name} with {text!r:.60} among them. Several inputs are a tuple; "
-      "ids go into the model itself, as a mapping with input_ids."
+      f"A preprocessor takes strings. Received: {name} with {text!r:.60} among them. Several "
+      "inputs are a tuple; ids go into the model itself, as a mapping with input_ids."
     )
   try:
     if isinstance(text, str):
       text.encode()
   except UnicodeEncodeError as error:
     raise UserError(
-      f"A text must be valid Unicode. Received: {name} with {text!r:.60}, which has half of a surrogate pair. "
-      'Read its file again, or write text.encode("utf-8", "replace").decode().'
+      f"A text must be valid Unicode. Received: {name} with {text!r:.60}, which has half of a "
+      'surrogate pair. Read its file again, or write text.encode("utf-8", "replace").decode().'
     ) from error
-
-
-def _check_rank(name: str, value: Any) -> None:
-  rank = value.shape.rank if hasattr(value.shape, "rank") else len(value.shape)
-  axes = "[B, N]" if name in _MATRICES else "[B]"
-  if rank not in (None, axes.count(",") + 1):
-    raise UserError(
-      f"{name} must be strings {axes}. Received: the shape {tuple(value.shape)}. Batch a data set first, and give "
-      "pairs as a tuple of two."
-    )

@@ -1,6 +1,5 @@
 """Models without a downstream task: the encoder, the masked-LM model, and the pretraining model."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -8,16 +7,18 @@ import tensorflow as tf
 from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.keras_api.answers import served_rows
-from albert_tf.keras_api.text_model import TextModel
+from albert_tf.keras_api.text_model import Options, TextModel
 from albert_tf.modeling.encoder import Encoder
 from albert_tf.modeling.pretraining import AlbertForPreTraining as AlbertForPreTraining
 from albert_tf.modeling.pretraining import MaskedLmHead
-from albert_tf.modeling.text_inputs import integers, text_inputs
+from albert_tf.modeling.text_inputs import Inputs, integers, text_inputs
 
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertEncoder(TextModel, Encoder):
-  """`Encoder` that takes ids or texts. `sequence_output` has Keras' mask, so that layers behind it skip padding.
+  """`Encoder` that takes ids or texts.
+
+  `sequence_output` has Keras' mask, so that layers behind it skip padding.
 
   Example:
     >>> encoder = AlbertEncoder.from_pretrained("run/")
@@ -29,17 +30,17 @@ class AlbertEncoder(TextModel, Encoder):
 
   def call(
     self,
-    inputs: Mapping[str, tf.Tensor],
+    inputs: Inputs,
     training: bool = False,
     seed: tf.Tensor | None = None,
     depth: int | tf.Tensor | None = None,
   ) -> dict[str, Any]:
     outputs = super().call(inputs, training=training, seed=seed, depth=depth)
     mask = text_inputs(inputs).get("input_mask")
+    # Rows at `read_positions` have no mask of their own.
     if mask is not None and "read_positions" not in inputs:
-      outputs["sequence_output"]._keras_mask = (
-        mask > 0
-      )  # As the layer `Embedding(mask_zero=True)` sets it.
+      # As the layer `Embedding(mask_zero=True)` sets it.
+      outputs["sequence_output"]._keras_mask = mask > 0
     return outputs
 
 
@@ -54,7 +55,8 @@ class AlbertMaskedLM(TextModel):
 
   Call args:
     inputs: those of `Encoder`, and `masked_lm_positions` int32 `[B, P]`; without
-      `masked_lm_positions` all positions are predicted. With a preprocessor: texts `[B]` with "[MASK]" in them.
+      `masked_lm_positions` all positions are predicted. With a preprocessor: texts `[B]` with
+      "[MASK]" in them.
 
   Returns:
     Logits, float32 `[B, P, V]`.
@@ -64,14 +66,15 @@ class AlbertMaskedLM(TextModel):
     >>> model.predict(["The sky is [MASK]."]).argmax(-1)
   """
 
-  text_kind = "masked_text"
+  preprocessor_kind = "masked_text"
   per_piece = True
   export_kind = "fill_mask"
   checkpoint_heads = ("masked_lm",)
-  new_variables = "^bert/pooler/"  # Hugging Face's masked-LM models have none.
+  # Hugging Face's masked-LM models have none.
+  may_be_missing = ("^bert/pooler/",)
 
   def __init__(
-    self, config: AlbertConfig, *, encoder_options: Mapping[str, Any] | None = None, **kwargs: Any
+    self, config: AlbertConfig, *, encoder_options: Options | None = None, **kwargs: Any
   ):
     super().__init__(config, **kwargs)
     self.encoder_options = dict(encoder_options or {})
@@ -85,27 +88,33 @@ class AlbertMaskedLM(TextModel):
 
   def call(
     self,
-    inputs: Mapping[str, tf.Tensor],
+    inputs: Inputs,
     training: bool = False,
     seed: tf.Tensor | None = None,
     depth: int | tf.Tensor | None = None,
   ) -> tf.Tensor:
     texts = text_inputs(inputs)
+    # The last block and the head are computed for the masks alone.
     if "masked_lm_positions" in inputs:
       texts["read_positions"] = integers(inputs["masked_lm_positions"])
-    hidden = self.encoder(texts, training=training, seed=seed, depth=depth)["sequence_output"]
-    return self.masked_lm(hidden, None, self.encoder.embeddings.word_embeddings)
+    outputs = self.encoder(texts, training=training, seed=seed, depth=depth)
+    word_embeddings = self.encoder.embeddings.word_embeddings
+    return self.masked_lm(outputs["sequence_output"], None, word_embeddings)
 
   def fill(
     self, texts: Any, *, top_k: int = 5, batch_size: int = 32
   ) -> list[list[list[tuple[str, float]]]]:
-    """For each text, for each "[MASK]" in it, the best words and their probabilities, as the SavedModel gives them."""
+    """The best words and their probabilities, as the SavedModel gives them.
+
+    The result has a list for each text, in it one for each "[MASK]", and in it the words.
+    """
     filled = []
     for row in served_rows(self, self.columns(texts), batch_size=batch_size, top_k=top_k):
       masks = zip(row["words"], row["probabilities"], strict=True)
-      answers = [list(zip(words, probabilities, strict=True)) for words, probabilities in masks]
-      filled.append(answers[: row["num_masks"]])
+      candidates = [list(zip(*mask, strict=True)) for mask in masks]
+      # A batch has as many places as its text with the most masks.
+      filled.append(candidates[: row["num_masks"]])
     return filled
 
   def get_config(self) -> dict[str, Any]:
-    return {**super().get_config(), "encoder_options": dict(self.encoder_options)}
+    return super().get_config() | {"encoder_options": dict(self.encoder_options)}

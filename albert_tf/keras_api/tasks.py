@@ -1,4 +1,7 @@
-"""Models of downstream tasks: classification, multiple choice, tagging, question answering."""
+"""Models of downstream tasks: classification, multiple choice, tagging, question answering.
+
+`CLASS_OF_KIND` is the table of all kinds of task; fine-tuning and exports take classes from it.
+"""
 
 from collections.abc import Mapping
 import dataclasses
@@ -8,67 +11,85 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.compat import keras
-from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api import answers
-from albert_tf.keras_api.answer_positions import answer_positions
-from albert_tf.keras_api.heads import ClassificationHead, SpanHead, Squad2Head, squad_losses
+from albert_tf.keras_api.heads import SpanHead, Squad2Head, squad_losses
 from albert_tf.keras_api.labels import as_array, class_ids, class_weights, finite, multi_hot
 from albert_tf.keras_api.sentence_vectors import AlbertSentenceEncoder
-from albert_tf.keras_api.task_model import WITHOUT_POOLER, TaskModel, joined_rows
-from albert_tf.modeling.text_inputs import integers, text_inputs
+from albert_tf.keras_api.task_model import TaskModel
+from albert_tf.modeling.text_inputs import Inputs, integers, text_inputs
 from albert_tf.tokenization.graph_inputs import holds_text
 
 _MOST_LABELS = 1 << 20
 
 
 class _WithLabels(TaskModel):
-  """A model with a `ClassificationHead`."""
+  """A model whose head has a logit for each label."""
 
-  own_options = ("num_labels", "problem", "classifier_dropout")
+  extra_options = ("num_labels", "problem", "classifier_dropout")
 
   def compile(self, *args: Any, **kwargs: Any) -> None:
-    """`keras.Model.compile`; raises `UserError` for a cross-entropy that does not read logits."""
+    """`keras.Model.compile`; a binary cross-entropy makes a classifier "multi_label".
+
+    Raises:
+      UserError: a cross-entropy does not read logits.
+    """
     super().compile(*args, **kwargs)
     loss = self._loss_object()
-    reads = loss.get_config() if isinstance(loss, keras.losses.Loss) else {}
-    if not reads.get("from_logits", not getattr(loss, "__name__", "").endswith("crossentropy")):
+    reads_logits = not getattr(loss, "__name__", "").endswith("crossentropy")
+    if isinstance(loss, keras.losses.Loss):
+      reads_logits = loss.get_config().get("from_logits", True)
+    if not reads_logits:
       raise UserError(
-        f"A loss of this model reads logits. Received: {self.loss!r}. Use Keras' class of it, with from_logits=True."
+        f"A loss of this model reads logits. Received: {self.loss!r}. Use Keras' class of it, with "
+        "from_logits=True."
       )
+    binary = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)
+    if isinstance(loss, binary) and "multi_label" in self.task_kinds:
+      # A model of a value has no name for its one label.
+      names = self.task.label_names or ("1",)
+      self.task = dataclasses.replace(self.task, kind="multi_label", label_names=names)
 
   def _loss_object(self) -> Any:
-    loss = getattr(self, "loss", None)
-    return keras.losses.get(loss) if isinstance(loss, str) else loss
-
-  def _make_head(self, **options: Any) -> Any:
-    return ClassificationHead(self.config, **{"num_labels": self.task.num_labels, **options})
+    loss = getattr(self, "loss", None)  # Keras 2 has none before `compile`.
+    if isinstance(loss, str):
+      return keras.losses.get(loss)
+    return loss
 
   @classmethod
   def make_task(
-    cls, *, num_labels: int | None = None, problem: str | None = None, **fields: Any
+    cls,
+    *,
+    num_labels: int | None = None,
+    problem: str | None = None,
+    label_names: Any = (),
+    **fields: Any,
   ) -> TaskSpec:
-    if problem and problem not in cls.task_kinds:
+    """See `TaskModel.make_task`; `num_labels` names the labels by number."""
+    kind = problem or cls.task_kinds[0]
+    if kind not in cls.task_kinds:
       raise UserError(f"problem must be one of {', '.join(cls.task_kinds)}. Received: {problem!r}.")
-    names = fields.pop("label_names", ())
     if num_labels is not None:
       num_labels = whole_number(num_labels, "num_labels", minimum=1, maximum=_MOST_LABELS)
-    num_labels = num_labels or len(names) or int(problem == "regression")
-    if not num_labels:
-      raise UserError(
-        f"{cls.__name__} needs its labels. Received: neither num_labels nor label_names, and no run that was "
-        "fine-tuned for this. Give one of them; num_labels=1 means a value."
-      )
-    if names and len(names) != num_labels:
-      raise UserError(
-        f"num_labels and label_names must agree. Received: {num_labels}, and {len(names)} names. Leave num_labels out."
-      )
-    names = names or tuple(str(number) for number in range(num_labels))
-    kind = problem or cls.task_kinds[0]
-    if not problem and num_labels == 1 and "regression" in cls.task_kinds:
+      if label_names and len(label_names) != num_labels:
+        raise UserError(
+          f"num_labels and label_names must agree. Received: {num_labels}, and "
+          f"{len(label_names)} names. Leave num_labels out."
+        )
+      label_names = label_names or tuple(map(str, range(num_labels)))
+
+    # A head with one output gives a value, unless the caller says that it is a probability.
+    if not problem and len(label_names) == 1 and "regression" in cls.task_kinds:
       kind = "regression"
-    return super().make_task(kind=kind, label_names=() if kind == "regression" else names, **fields)
+    if kind == "regression":
+      label_names = ()
+    elif not label_names:
+      raise UserError(
+        f"{cls.__name__} needs its labels. Received: neither num_labels nor label_names, and no "
+        "run that was fine-tuned for this. Give one of them; num_labels=1 means a value."
+      )
+    return super().make_task(kind=kind, label_names=label_names, **fields)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -78,8 +99,9 @@ class AlbertClassifier(_WithLabels):
   Args:
     config: the encoder's configuration.
     head_options: `num_labels`, `classifier_dropout`; see `ClassificationHead`.
-    problem: "classification" (one label), "multi_label" (any number of labels) or "regression". Default: regression
-      with one label, else classification. `compile` with a binary cross-entropy makes it "multi_label".
+    problem: "classification" (one label), "multi_label" (any number of labels) or "regression".
+      Default: regression with one label, else classification. `compile` with a binary cross-entropy
+      makes it "multi_label".
 
   Call args:
     inputs: those of `AlbertEncoder`; with a preprocessor texts `[B]`, or a tuple of two for pairs.
@@ -95,22 +117,16 @@ class AlbertClassifier(_WithLabels):
   task_kinds = ("classification", "multi_label", "regression")
   _reads_pooler = True
 
-  def compile(self, *args: Any, **kwargs: Any) -> None:
-    """`keras.Model.compile`; a binary cross-entropy makes the problem "multi_label"."""
-    super().compile(*args, **kwargs)
-    binary = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)
-    if isinstance(self._loss_object(), binary) and self.task.kind != "multi_label":
-      names = self.task.label_names or ("1",)
-      self.task = dataclasses.replace(self.task, kind="multi_label", label_names=names)
-
   def checked_class_weight(self, weights: Any) -> Mapping[int, float]:
     """Keys may be class names."""
     if self.task.kind == "classification":
       return class_weights(weights, self.task.label_names)
+    # Without the label and with it are two classes.
     if self.task.kind == "multi_label" and self.task.num_labels == 1:
       return class_weights(weights, ("0", "1"))
     raise UserError(
-      f"class_weight is for classes that exclude each other. Received: a model of {self.task.kind}. Leave it out."
+      "class_weight is for classes that exclude each other. Received: a model of "
+      f"{self.task.kind}. Leave it out."
     )
 
   def predict_labels(self, texts: Any, *, batch_size: int = 32) -> list[answers.PredictedLabels]:
@@ -120,25 +136,25 @@ class AlbertClassifier(_WithLabels):
         "predict_labels needs labels. Received: a model of a value (num_labels=1). Use predict."
       )
     rows = answers.served_rows(self, self.columns(texts), batch_size=batch_size)
-    return [answers.predicted_labels(row) for row in rows]
+    return list(map(answers.predicted_labels, rows))
 
   def checked_labels(self, labels: Any, inputs: Any) -> Any:
     """Converts class names to ids; a row of one value for each class is left to the loss."""
     names = self.task.label_names
     if self.task.kind == "multi_label":
       return multi_hot(labels, names)
-    array = as_array(labels, "Labels")
-    has_one_column = array.size == len(array)
+    array = as_array(labels)
     if self.task.kind == "regression":
-      return finite(array, "Labels")
-    if has_one_column:
+      return finite(array)
+    if array.size == len(array):  # `[n]` or `[n, 1]`.
       return class_ids(array, len(names), names=names).reshape(-1)
     if isinstance(self._loss_object(), keras.losses.SparseCategoricalCrossentropy):
       raise UserError(
-        f"{type(self.loss).__name__} reads one class of each text, [n]. Received: labels {list(array.shape)}. Give "
-        "the numbers of the classes, or compile with a CategoricalCrossentropy."
+        f"{type(self.loss).__name__} reads one class of each text, [n]. Received: labels "
+        f"{list(array.shape)}. Give the numbers of the classes, or compile with a "
+        "CategoricalCrossentropy."
       )
-    return finite(array, "Labels")
+    return finite(array)
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -146,30 +162,22 @@ class AlbertMultipleChoice(TaskModel):
   """Multiple choice, as in RACE: one score for each choice.
 
   Call args:
-    inputs: those of `AlbertEncoder`, each `[B, C, S]`; with a preprocessor `context`, `question` `[B]` and `choices`
-      `[B, C]`.
+    inputs: those of `AlbertEncoder`, each `[B, C, S]`; with a preprocessor `context`, `question`
+      `[B]` and `choices` `[B, C]`.
 
   Returns:
     Logits over the choices, float32 `[B, C]`.
   """
 
   task_kinds = ("multiple_choice",)
-  text_kind = "choices"
-  own_options = ("classifier_dropout",)
+  preprocessor_kind = "choices"
+  extra_options = ("classifier_dropout",)
   _reads_pooler = True
+  _joins_rows = True
 
-  def _make_head(self, **options: Any) -> Any:
-    return ClassificationHead(self.config, num_labels=1, **options)
-
-  def _encode(self, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
-    return super()._encode(joined_rows(inputs), **options)
-
-  def _answer(
-    self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any
-  ) -> tf.Tensor:
-    return tf.reshape(
-      self.head(encoded, **options), tf.shape(inputs["input_ids"])[:2]
-    )  # [B C, 1] → [B, C]
+  def _answer(self, encoded: tf.Tensor, inputs: Inputs, **options: Any) -> tf.Tensor:
+    scores = self.head(encoded, **options)  # [B C, 1]
+    return tf.reshape(scores, tf.shape(inputs["input_ids"])[:2])
 
   def checked_labels(self, labels: Any, inputs: Any) -> Any:
     """The numbers of the right choices."""
@@ -185,38 +193,42 @@ class AlbertTagger(_WithLabels):
     head_options: those of `AlbertClassifier`.
 
   Call args:
-    inputs: those of `AlbertEncoder`, and for tags of words `word_positions` int32 `[B, N]`; with a preprocessor
-      the `words` of texts, `[B, N]`, padded with "".
+    inputs: those of `AlbertEncoder`, and for tags of words `word_positions` int32 `[B, N]`; with a
+      preprocessor the `words` of texts, `[B, N]`, padded with "".
 
   Returns:
     Logits, float32 `[B, S, C]`, or `[B, N, C]` of words.
   """
 
   task_kinds = ("token_classification",)
-  text_kind = "words"
+  preprocessor_kind = "words"
   per_piece = True
-  new_variables = WITHOUT_POOLER
 
   def _make_head(self, **options: Any) -> Any:
     head = super()._make_head(**options)
     head.output_shape = (None, None, self.task.num_labels)
     return head
 
-  def _encode(self, inputs: Mapping[str, tf.Tensor], **options: Any) -> tf.Tensor:
+  def _encode(self, inputs: Inputs, **options: Any) -> tf.Tensor:
     if "word_positions" not in inputs:
       return super()._encode(inputs, **options)
-    words = {"read_positions": integers(inputs["word_positions"])}
-    return self.encoder({**text_inputs(inputs), **words}, **options)["sequence_output"]
+    # The tag of a word is predicted from its first token.
+    texts = text_inputs(inputs) | {"read_positions": integers(inputs["word_positions"])}
+    return self.encoder(texts, **options)["sequence_output"]
 
   def tag(self, texts: Any, *, batch_size: int = 32, **settings: Any) -> list[answers.TaggedText]:
-    """Words and entities of whole texts `[B]`, as the SavedModel of these `ExportSettings` gives them."""
-    columns = self.columns(texts, kind="tagged_text")
+    """Words and entities of whole texts `[B]`, as the SavedModel gives them.
+
+    `settings` are fields of `ExportSettings`, such as `max_windows`.
+    """
+    columns = self.columns(texts, ("text",))  # The SavedModel splits them into words.
     rows = answers.served_rows(self, columns, batch_size=batch_size, **settings)
-    return [answers.tagged_text(row) for row in rows]
+    return list(map(answers.tagged_text, rows))
 
   def checked_labels(self, labels: Any, inputs: Any) -> Any:
-    """Converts names of tags to ids; -1 is allowed if the loss ignores it. Other losses may read other numbers."""
+    """Converts names of tags to ids; -1 is allowed if the loss ignores it."""
     loss = self._loss_object()
+    # Other losses may read other numbers.
     if not isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
       return super().checked_labels(labels, inputs)
     names = self.task.label_names
@@ -229,11 +241,13 @@ class AlbertQuestionAnswering(TaskModel):
 
   Args:
     config: the encoder's configuration.
-    task: its `squad_version` decides the head, `SpanHead` or `Squad2Head`. Without a task it is "2.0".
+    task: its `squad_version` decides the head, `SpanHead` or `Squad2Head`. Without a task it is
+      "2.0".
 
   Call args:
-    inputs: those of `AlbertEncoder`; for 2.0 `p_mask` `[B, S]` and, for training, `start_positions` int32 `[B]`. With
-      a preprocessor `question` and `context` `[B]`, cut to one window; `answer` and exports read the whole context.
+    inputs: those of `AlbertEncoder`; for 2.0 `p_mask` `[B, S]` and, for training, `start_positions`
+      int32 `[B]`. With a preprocessor `question` and `context` `[B]`, cut to one window; `answer`
+      and exports read the whole context.
 
   Returns:
     1.1: `start_logits` and `end_logits`, float32 `[B, S]`. 2.0: see `Squad2Head`.
@@ -241,34 +255,39 @@ class AlbertQuestionAnswering(TaskModel):
 
   task_kinds = ("question_answering",)
   task_defaults: ClassVar = {"name": "squad", "squad_version": "2.0"}
-  text_kind = "question"
-  own_options = ("classifier_dropout", "start_n_top", "end_n_top")
+  preprocessor_kind = "question"
+  extra_options = ("classifier_dropout", "start_n_top", "end_n_top")
   per_piece = True
-  new_variables = WITHOUT_POOLER
 
   @property
   def _is_span(self) -> bool:
     return self.task.squad_version == "1.1"
 
   def _make_head(self, **options: Any) -> Any:
-    self._head_dropout = not self._is_span
-    self.checkpoint_heads = ("span" if self._is_span else "squad2",)
-    return (SpanHead if self._is_span else Squad2Head)(self.config, **options)
+    self.checkpoint_heads = ("squad2",)
+    if self._is_span:
+      self.checkpoint_heads = ("span",)
+      return SpanHead(self.config, **options)
+    return Squad2Head(self.config, **options)
 
-  def _answer(self, encoded: tf.Tensor, inputs: Mapping[str, tf.Tensor], **options: Any) -> Any:
+  def _answer(self, encoded: tf.Tensor, inputs: Inputs, **options: Any) -> Any:
     if self._is_span:
       return self.head(encoded)
     starts = inputs.get("start_positions")
-    starts = None if starts is None else integers(starts)
+    if starts is not None:
+      starts = integers(starts)
     return self.head(encoded, inputs["p_mask"], start_positions=starts, **options)
 
   def answer(
     self, questions: Any, contexts: Any, *, batch_size: int = 32, **settings: Any
   ) -> list[answers.FoundAnswer]:
-    """Answers of contexts to questions `[B]`, as the SavedModel of these `ExportSettings` gives them."""
+    """Answers of contexts to questions `[B]`, as the SavedModel gives them.
+
+    `settings` are fields of `ExportSettings`, such as `n_best`.
+    """
     columns = self.columns({"question": questions, "context": contexts})
     rows = answers.served_rows(self, columns, batch_size=batch_size, **settings)
-    return [answers.found_answer(row) for row in rows]
+    return list(map(answers.found_answer, rows))
 
   def compile(self, *args: Any, **kwargs: Any) -> None:
     """`keras.Model.compile`; the default is the loss of `run_squad.py`."""
@@ -282,45 +301,31 @@ class AlbertQuestionAnswering(TaskModel):
     if y is None or not holds_text(y):
       return super()._prepared(x, y)
     rows, _ = super()._prepared(x)
-    contexts, tokenizer = self.columns(x)["context"], self.preprocessor.tokenizer
-    starts, ends = answer_positions(
-      rows, contexts, y, tokenizer=tokenizer, may_lack=not self._is_span
+    contexts = self.columns(x)["context"]
+    positions = answers.answer_positions(
+      rows, contexts, y, self.preprocessor.tokenizer, may_lack=not self._is_span
     )
     # SQuAD 1.1 has two outputs, and ignores the added input.
-    targets = zip(squad_losses(self.task.squad_version), (starts, ends, starts == 0), strict=False)
-    return {**rows, "start_positions": starts}, dict(targets)
+    columns = (positions.starts, positions.ends, positions.starts == 0)
+    labels = zip(squad_losses(self.task.squad_version), columns, strict=False)
+    return rows | {"start_positions": positions.starts}, dict(labels)
 
   def checked_labels(self, labels: Any, inputs: Any) -> Any:
     """Positions of answers, which lie within the rows, and whether there is none."""
     if not isinstance(labels, Mapping):
       return super().checked_labels(labels, inputs)
-    counts = {name: np.shape(inputs["input_ids"])[1] for name in labels}
-    if "cls_logits" in counts:
-      counts["cls_logits"] = 2
-    return {name: class_ids(column, counts[name], what=name) for name, column in labels.items()}
+    length = np.shape(inputs["input_ids"])[1]
+    counts = dict.fromkeys(labels, length) | {"cls_logits": 2}
+    return {name: class_ids(column, counts[name], subject=name) for name, column in labels.items()}
 
 
-_CLASSES: tuple[type[TaskModel], ...] = (
-  AlbertClassifier,
-  AlbertMultipleChoice,
-  AlbertTagger,
-  AlbertQuestionAnswering,
-  AlbertSentenceEncoder,
-)
-_CLASS_OF_KIND = {kind: model for model in _CLASSES for kind in model.task_kinds}
-
-
-def model_class(task: TaskSpec) -> type[TaskModel]:
-  """The class of the model for a task."""
-  return _CLASS_OF_KIND[task.kind]
-
-
-def make_model(task: TaskSpec, config: AlbertConfig, **options: Any) -> TaskModel:
-  """Makes the model for a task.
-
-  Args:
-    task: the task, which decides class and head.
-    config: the encoder's configuration.
-    **options: arguments of the class and of `keras.Model`, such as `head_options` and `dtype`.
-  """
-  return model_class(task)(config, task=task, **options)
+# Kind of task → the class of its model.
+CLASS_OF_KIND: dict[str, type[TaskModel]] = {
+  "classification": AlbertClassifier,
+  "multi_label": AlbertClassifier,
+  "regression": AlbertClassifier,
+  "question_answering": AlbertQuestionAnswering,
+  "multiple_choice": AlbertMultipleChoice,
+  "token_classification": AlbertTagger,
+  "sentence_vectors": AlbertSentenceEncoder,
+}

@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 
+# Ids, mask and segments `[B, S]` by name, and the further inputs of a model.
+Inputs = Mapping[str, tf.Tensor]
 TEXT_INPUTS = ("input_ids", "input_mask", "segment_ids")
 # Hugging Face's name → ours.
 SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
@@ -17,7 +19,7 @@ def integers(x: tf.Tensor) -> tf.Tensor:
   return tf.cast(x, tf.int32)
 
 
-def text_inputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def text_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
   """Those of `input_ids`, `input_mask` and `segment_ids` that are in `inputs`, as int32.
 
   Args:

@@ -16,7 +16,7 @@ from albert_tf.checkpoints.convert import convert
 from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.configs.task import TaskSpec
 from albert_tf.keras_api.pretrained import AlbertMaskedLM
-from albert_tf.keras_api.tasks import model_class
+from albert_tf.keras_api.tasks import CLASS_OF_KIND
 from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -99,7 +99,7 @@ def test_there_and_back(name, tmp_path):
   found = TaskSpec.load(str(tmp_path / "back"))
   assert (found.kind, found.label_names) == (task.kind, task.label_names)
   assert found.max_seq_length == task.max_seq_length
-  same(pipe, model_class(found).from_pretrained(str(tmp_path / "back")))
+  same(pipe, CLASS_OF_KIND[found.kind].from_pretrained(str(tmp_path / "back")))
 
 
 def masked_sentences():

@@ -13,7 +13,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
-from albert_tf.keras_api.tasks import make_model
+from albert_tf.keras_api.tasks import CLASS_OF_KIND
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig, WordPieceTokenizer
 
@@ -113,7 +113,7 @@ def write_fine_tuned_run(
   directory: pathlib.Path, task: TaskSpec, config: AlbertConfig, tokenizer: AlbertTokenizer
 ) -> Any:
   """A run directory as fine-tuning leaves it, with random weights; returns the model."""
-  model = make_model(task, config)
+  model = CLASS_OF_KIND[task.kind](config, task=task)
   variables = named_variables(model)
   for number, variable in enumerate(variables.values()):
     variable.assign(tf.random.stateless_normal(variable.shape, seed=[number, 5], stddev=0.5))

@@ -21,7 +21,7 @@ from albert_tf.finetuning.engine.batches import Batching
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, fingerprint
-from albert_tf.keras_api.tasks import make_model
+from albert_tf.keras_api.tasks import CLASS_OF_KIND
 from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay
 from albert_tf.runs import run_directory
 from albert_tf.runs.distribution import Workers, precision_policy
@@ -114,9 +114,9 @@ class FineTuningRun:
     if self.task.spec.has_head_dropout:
       head_options["classifier_dropout"] = settings.classifier_dropout
     with self.strategy.scope():
-      model = make_model(
-        self.task.spec,
+      model = CLASS_OF_KIND[self.task.spec.kind](
         config,
+        task=self.task.spec,
         head_options=head_options,
         encoder_options={"remat": settings.remat},
         dtype=precision_policy(settings.distribution.precision),

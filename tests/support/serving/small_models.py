@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder, AlbertMaskedLM
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
-from albert_tf.keras_api.tasks import make_model
+from albert_tf.keras_api.tasks import CLASS_OF_KIND
 from albert_tf.keras_api.text_model import TextModel
 from albert_tf.modeling import named_variables
 
@@ -42,7 +42,7 @@ def small_model(which: str, config: AlbertConfig = CONFIG, *, stddev: float = 0.
   if task is None:
     model = (AlbertEncoder if which == "encoder" else AlbertMaskedLM)(config)
   else:
-    model = make_model(task, config)
+    model = CLASS_OF_KIND[task.kind](config, task=task)
   for number, variable in enumerate(named_variables(model).values()):
     variable.assign(tf.random.stateless_normal(variable.shape, seed=[number, 7], stddev=stddev))
   return model
