@@ -65,30 +65,27 @@ class Checkpoint:
         "SentencePiece model next to its configuration. Put it there as spm.model, or name it with "
         "--spm_model_file (a WordPiece vocabulary with run_glue.py --vocab_file)."
       )
-    return load_tokenizer(path, self.config, do_lower_case=do_lower_case)
+    tokenizer = tokenization.load_tokenizer(path, do_lower_case=do_lower_case)
+    if tokenizer.vocab_size != self.config.vocab_size:
+      raise UserError(
+        f"Tokenizer and model must have one vocabulary. Received: {path} with "
+        f"{tokenizer.vocab_size} tokens for a model of {self.config.vocab_size}. Give the "
+        "vocabulary that the weights were trained with."
+      )
+    return tokenizer
 
 
-def load_tokenizer(
-  path: str, config: AlbertConfig, *, do_lower_case: bool | None = None
-) -> Tokenizer:
-  """Loads a SentencePiece model or a WordPiece vocabulary (.txt); its size must be the model's."""
-  tokenizer = tokenization.load_tokenizer(path, do_lower_case=do_lower_case)
-  if tokenizer.vocab_size != config.vocab_size:
-    raise UserError(
-      f"Tokenizer and model must have one vocabulary. Received: {path} with {tokenizer.vocab_size} "
-      f"tokens for a model of {config.vocab_size}. Give the vocabulary that the weights were "
-      "trained with."
-    )
-  return tokenizer
-
-
-def read_checkpoint(path: files.Path, *, config_file: str = "") -> Checkpoint:
+def read_checkpoint(
+  path: files.Path, *, config_file: str = "", vocabulary_file: str = ""
+) -> Checkpoint:
   """Reads a checkpoint of any known format.
 
   Args:
     path: a run directory, a released directory, a SavedModel, a Hugging Face directory, a weights
       file, or the prefix of a TensorFlow checkpoint (a known suffix such as `.index` is ignored).
     config_file: the configuration; empty: the one in the folder of the weights.
+    vocabulary_file: a SentencePiece model or WordPiece vocabulary; empty: that beside the
+      configuration, if there is one.
 
   Returns:
     The checkpoint, with variables under the original's names; `match` checks that they fit a model.
@@ -128,8 +125,8 @@ def read_checkpoint(path: files.Path, *, config_file: str = "") -> Checkpoint:
   bundle.check_finite(variables, location)
   # A vocabulary is optional here: whoever needs one calls `load_tokenizer`, which then complains.
   tokenizer = None
-  if find_vocabulary(folder):
-    tokenizer = find_tokenizer(folder)
+  if vocabulary_file or find_vocabulary(folder):
+    tokenizer = find_tokenizer(vocabulary_file or folder)
   return Checkpoint(
     config=config,
     variables=variables,

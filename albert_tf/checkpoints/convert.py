@@ -23,7 +23,6 @@ from albert_tf.tokenization.config import (
   RELEASED_MODEL,
   VOCABULARY_FILE,
   WordPieceConfig,
-  find_tokenizer,
   vocabulary_bytes,
 )
 
@@ -44,9 +43,9 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
   """
   # Mistakes first: reading a large checkpoint takes minutes.
   files.check_new(output_path)
-  checkpoint = read_checkpoint(input_path, config_file=options.config_file)
-  if options.spm_model_file:
-    checkpoint = dataclasses.replace(checkpoint, tokenizer=find_tokenizer(options.spm_model_file))
+  checkpoint = read_checkpoint(
+    input_path, config_file=options.config_file, vocabulary_file=options.spm_model_file
+  )
   if checkpoint.tokenizer is not None:
     checkpoint.load_tokenizer()  # Another vocabulary is refused now.
 

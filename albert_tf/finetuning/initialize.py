@@ -8,7 +8,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.checkpoints.checkpoint import Checkpoint, load_tokenizer, read_checkpoint
+from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.checkpoints.load import load_weights
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
@@ -67,7 +67,8 @@ def read_start(
     )
   if from_scratch:
     config = AlbertConfig.from_json_file(albert_config_file)
-    tokenizer = load_tokenizer(path, config, do_lower_case=do_lower_case)
+    no_weights = Checkpoint(config=config, variables={})
+    tokenizer = no_weights.load_tokenizer(path, do_lower_case=do_lower_case)
     return Start(config=config, tokenizer=tokenizer, checkpoint=None, source="random weights")
   checkpoint = read_checkpoint(init_checkpoint, config_file=albert_config_file)
   tokenizer = checkpoint.load_tokenizer(path, do_lower_case=do_lower_case)

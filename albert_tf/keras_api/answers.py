@@ -19,6 +19,8 @@ from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
 from albert_tf.tokenization.graph_offsets import GraphOffsets
 
+# What a SavedModel answers to one text: output name → Python value.
+Row = dict[str, Any]
 # Contexts tokenized together by `answer_positions`, so that memory does not grow with the data.
 _CONTEXTS_AT_ONCE = 256
 
@@ -58,8 +60,8 @@ class TaggedText(NamedTuple):
 
 def served_rows(
   model: Any, columns: Mapping[str, Any], *, batch_size: int, **settings: Any
-) -> Iterator[dict[str, Any]]:
-  """What a model's SavedModel answers, row after row: output name → Python value.
+) -> Iterator[Row]:
+  """What a model's SavedModel answers, row after row.
 
   Args:
     model: a `TextModel` with a preprocessor.
@@ -93,7 +95,7 @@ def _as_list(values: np.ndarray) -> Any:
   return values.tolist()
 
 
-def predicted_labels(row: Mapping[str, Any]) -> PredictedLabels:
+def predicted_labels(row: Row) -> PredictedLabels:
   """Converts an answer of `ClassifierModule`."""
   probabilities = dict(zip(row["label_names"], row["probabilities"], strict=True))
   if "label" in row:
@@ -102,13 +104,13 @@ def predicted_labels(row: Mapping[str, Any]) -> PredictedLabels:
   return PredictedLabels(tuple(labels), probabilities)
 
 
-def found_answer(row: Mapping[str, Any]) -> FoundAnswer:
+def found_answer(row: Row) -> FoundAnswer:
   """Converts an answer of `QuestionAnsweringModule`."""
   spans = _spans(row, "answers", "starts", "ends", "probabilities")
   return FoundAnswer(row["answer"], spans, row["truncated"])
 
 
-def tagged_text(row: Mapping[str, Any]) -> TaggedText:
+def tagged_text(row: Row) -> TaggedText:
   """Converts an answer of `TokenClassificationModule`."""
   words = _spans(row, "words", "starts", "ends", "probabilities", "tags")
   entities: list[Span] = []
@@ -120,17 +122,10 @@ def tagged_text(row: Mapping[str, Any]) -> TaggedText:
   return TaggedText(words, entities, row["truncated"])
 
 
-def _spans(row: Mapping[str, Any], *names: str) -> list[Span]:
+def _spans(row: Row, *names: str) -> list[Span]:
   """Spans from the outputs that hold their fields, in the order of the fields."""
   spans = [Span(*fields) for fields in zip(*[row[name] for name in names], strict=True)]
   return [span for span in spans if span.end]  # Padding ends at 0.
-
-
-class AnswerPositions(NamedTuple):
-  """First and last position of each answer in its row, int32 `[B]`."""
-
-  starts: np.ndarray
-  ends: np.ndarray
 
 
 def answer_positions(
@@ -140,8 +135,8 @@ def answer_positions(
   tokenizer: AlbertTokenizer,
   *,
   may_lack: bool,
-) -> AnswerPositions:
-  """The positions of answers that are given as strings; 0, that of [CLS], for an empty answer.
+) -> np.ndarray:
+  """First and last position of each answer, int32 `[2, B]`; 0, [CLS], for an empty answer.
 
   Args:
     rows: `segment_ids` `[B, S]`; the context is the second segment.
@@ -199,8 +194,7 @@ def answer_positions(
       "reads long contexts in windows."
     )
   context_begins = rows["segment_ids"].argmax(axis=1).astype(np.int32)
-  positions = np.where(is_empty, 0, np.stack([first, last]) + context_begins)
-  return AnswerPositions(*positions)
+  return np.where(is_empty, 0, np.stack([first, last]) + context_begins)
 
 
 def _strings(column: Any) -> list[str]:

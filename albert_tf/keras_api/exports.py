@@ -11,7 +11,6 @@ from albert_tf.keras_api.pretrained import AlbertEncoder, AlbertMaskedLM
 from albert_tf.keras_api.tasks import CLASS_OF_KIND
 from albert_tf.keras_api.text_model import TextModel
 from albert_tf.serving.settings import ExportSettings
-from albert_tf.tokenization.config import find_tokenizer
 
 # Export kinds of checkpoints without a task.
 _PRETRAINED: dict[str, type[TextModel]] = {"encoder": AlbertEncoder, "fill_mask": AlbertMaskedLM}
@@ -28,9 +27,7 @@ def open_model(kind: str, init_checkpoint: str, *, spm_model_file: str = "", **o
     spm_model_file: a SentencePiece model or WordPiece vocabulary (.txt); empty: the checkpoint's.
     **options: see `TextModel.from_pretrained`.
   """
-  checkpoint = read_checkpoint(init_checkpoint)
-  if spm_model_file:
-    checkpoint = dataclasses.replace(checkpoint, tokenizer=find_tokenizer(spm_model_file))
+  checkpoint = read_checkpoint(init_checkpoint, vocabulary_file=spm_model_file)
   if kind in _PRETRAINED:
     return _PRETRAINED[kind].from_pretrained(checkpoint, **options)
   task = TaskSpec.load(checkpoint.directory)

@@ -78,11 +78,11 @@ class AlbertMaskedLM(TextModel):
   ):
     super().__init__(config, **kwargs)
     self.encoder_options = dict(encoder_options or {})
-    policy = {"dtype": self.dtype_policy}
-    self.encoder = Encoder(config, **self.encoder_options, **policy)
+    self.encoder = Encoder(config, **self.encoder_options, dtype=self.dtype_policy)
     self.encoder.pooler.trainable = False  # This model does not use the pooler.
+    accelerated = self.encoder.accelerated
     self.masked_lm = MaskedLmHead(
-      config, name="masked_lm", accelerated=self.encoder.accelerated, **policy
+      config, name="masked_lm", accelerated=accelerated, dtype=self.dtype_policy
     )
     self.build()
 

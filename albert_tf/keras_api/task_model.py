@@ -83,7 +83,11 @@ class TaskModel(TextModel):
 
   def _make_head(self, **options: Any) -> Any:
     options.setdefault("num_labels", self.task.num_labels)
-    return ClassificationHead(self.config, **options)
+    head = ClassificationHead(self.config, **options)
+    # For Keras' summary: `[B, S, C]`, or `[B, C]`.
+    if self.per_piece:
+      head.output_shape = (None,) + head.output_shape
+    return head
 
   # ------------------------------------------------------------------ from_pretrained
 

@@ -204,11 +204,6 @@ class AlbertTagger(_WithLabels):
   preprocessor_kind = "words"
   per_piece = True
 
-  def _make_head(self, **options: Any) -> Any:
-    head = super()._make_head(**options)
-    head.output_shape = (None, None, self.task.num_labels)
-    return head
-
   def _encode(self, inputs: Inputs, **options: Any) -> tf.Tensor:
     if "word_positions" not in inputs:
       return super()._encode(inputs, **options)
@@ -302,13 +297,13 @@ class AlbertQuestionAnswering(TaskModel):
       return super()._prepared(x, y)
     rows, _ = super()._prepared(x)
     contexts = self.columns(x)["context"]
-    positions = answers.answer_positions(
+    starts, ends = answers.answer_positions(
       rows, contexts, y, self.preprocessor.tokenizer, may_lack=not self._is_span
     )
     # SQuAD 1.1 has two outputs, and ignores the added input.
-    columns = (positions.starts, positions.ends, positions.starts == 0)
+    columns = (starts, ends, starts == 0)
     labels = zip(squad_losses(self.task.squad_version), columns, strict=False)
-    return rows | {"start_positions": positions.starts}, dict(labels)
+    return rows | {"start_positions": starts}, dict(labels)
 
   def checked_labels(self, labels: Any, inputs: Any) -> Any:
     """Positions of answers, which lie within the rows, and whether there is none."""
