@@ -42,11 +42,11 @@ class TaskModel(TextModel):
   # Of `configs.task.TASK_KINDS`, the default first.
   task_kinds: ClassVar[tuple[str, ...]]
   # Fields of a new `TaskSpec`.
-  task_defaults: ClassVar[Options] = {"name": "custom"}
+  task_defaults: ClassVar[dict[str, Any]] = {"name": "custom"}
   # Further arguments of `from_pretrained`: labels, and the head's.
   extra_options: ClassVar[tuple[str, ...]] = ()
   may_be_missing = (ANY_HEAD,)
-  checkpoint_heads = ("classifier",)
+  checkpoint_heads: tuple[str, ...] = ("classifier",)
   # Micro-batches of an update; set it before `fit`.
   gradient_accumulation_steps = 1
   # Of `train_depths`.
