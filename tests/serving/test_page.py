@@ -161,7 +161,7 @@ def test_question(browser, served) -> None:
 def test_models_are_listed_and_errors_are_said(browser, served) -> None:
   page = Page(browser, served)
   names = [option.text for option in Select(page.element("model")).options]
-  assert names == ["answers", "labels", "pairs", "value", "vectors", "words"]
+  assert names == ["answers", "choices", "labels", "pairs", "value", "vectors", "words"]
   Select(page.element("model")).select_by_visible_text("pairs")
   page.wait(lambda: page.text("title") == "Classify")
   assert "not found" in Page(browser, served, "nobody").text("error")

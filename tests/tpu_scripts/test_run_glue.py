@@ -94,7 +94,13 @@ def test_labels_that_overlap(tmp_path, pretrained):
     (tmp_path / f"{name}.csv").write_text("\n".join(part) + "\n")
   common = {"task_name": "custom", "output_dir": tmp_path / "out", "do_predict": True}
   common |= {"test_file": tmp_path / "test.csv", "max_seq_length": 16}
-  columns = {"train_file": tmp_path / "train.csv", "label_column": "topics", "multi_label": True}
+  # Evaluated on what it is trained on: a dozen held-out rows would decide by the processor's rounding.
+  columns = {
+    "train_file": tmp_path / "train.csv",
+    "eval_file": tmp_path / "train.csv",
+    "label_column": "topics",
+    "multi_label": True,
+  }
   training = {
     "do_train": True,
     "init_checkpoint": pretrained,
@@ -112,7 +118,7 @@ def test_labels_that_overlap(tmp_path, pretrained):
   assert done.status == again.status == 0, done.stderr + again.stderr
   results = json.loads((tmp_path / "out/results.json").read_text())
   assert f"average_precision: {results['average_precision']:.4f}" in done.stdout
-  assert results["average_precision"] > 0.8
+  assert results["average_precision"] > 0.9
   task = TaskSpec.load(str(tmp_path / "out"))
   assert (task.kind, task.label_names) == ("multi_label", ("bird", "colour", "plant"))
   assert task.thresholds == tuple(results[f"threshold_{name}"] for name in task.label_names)
