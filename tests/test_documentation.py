@@ -3,18 +3,15 @@
 Python blocks are executed by `tests/keras_api/test_text_models.py`, notebooks by `tests/test_tutorials.py`.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 import functools
-import os
 import pathlib
 import re
 import shlex
-import subprocess
-import sys
 from typing import NamedTuple
 from xml.etree import ElementTree
 
 import pytest
+from support.commands.script_runs import run_command
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [
@@ -28,15 +25,7 @@ SCRIPTS = {
   if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
 }
 # Flags of others: Beam, TensorFlow Serving and its clients, gcloud, TensorBoard, pip.
-OTHERS = (
-  "setup_file",
-  "enable_batching",
-  "model_config_file",
-  "method",
-  "spot",
-  "logdir",
-  "no-deps",
-)
+OTHERS = set("setup_file enable_batching model_config_file method spot logdir no-deps".split())
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 # A script by its path, or in a sentence by its name alone.
@@ -58,16 +47,8 @@ def named(path):
 
 @functools.cache
 def flags_of(script):
-  """Name of each flag of a script → its choices, if it has any; from `--helpxml`, in a process of its own."""
-  done = subprocess.run(
-    [sys.executable, str(SCRIPTS[script]), "--helpxml"],
-    cwd=ROOT,
-    env={**os.environ, "PYTHONPATH": str(ROOT)},
-    capture_output=True,
-    text=True,
-    timeout=100,
-    check=False,  # absl ends every help with status 1.
-  )
+  """Name of each flag of a script → its choices, if it has any; from `--helpxml`."""
+  done = run_command(SCRIPTS[script], "--helpxml")  # absl ends every help with status 1.
   assert done.stdout.startswith("<?xml"), (script, done.stdout[-500:], done.stderr[-2000:])
   found = {"flagfile": set()}  # absl's own, which no help lists.
   for flag in ElementTree.fromstring(done.stdout).iter("flag"):
@@ -126,10 +107,7 @@ def uses(path):
 
 @pytest.fixture(scope="module")
 def all_uses():
-  found = [use for path in GUIDES for use in uses(path)]
-  with ThreadPoolExecutor(2) as pool:
-    list(pool.map(flags_of, sorted({use.script for use in found})))
-  return found
+  return [use for path in GUIDES for use in uses(path)]
 
 
 def test_commands_have_the_flags_that_the_guides_give_them(all_uses):
@@ -152,7 +130,7 @@ def test_commands_have_the_flags_that_the_guides_give_them(all_uses):
 def test_flags_in_sentences_exist(all_uses):
   """`--flag` in a guide is a flag of some command here."""
   known = {flag for script in {use.script for use in all_uses} for flag in flags_of(script)}
-  known |= set(OTHERS)
+  known |= OTHERS
   unknown = []
   for path in GUIDES:
     for code in _CODE.findall(_FENCE.sub("", text_of(path))):

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import safetensors.numpy
-from support.commands.child_processes import run_command
+from support.commands.script_runs import run_command
 from support.goldens import SPM_MODEL, write_bundle
 from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 

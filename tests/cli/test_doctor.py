@@ -5,7 +5,7 @@ import os
 import re
 
 import pytest
-from support.commands.child_processes import run_command
+from support.commands.script_runs import run_command
 
 from albert_tf import compat
 from albert_tf.cli import doctor

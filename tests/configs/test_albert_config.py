@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from support.commands.child_processes import run_command
+from support.commands.script_runs import run_command
 
 from albert_tf.configs import SIZES, AlbertConfig, count_parameters
 from albert_tf.errors import UserError

@@ -4,8 +4,7 @@ import dataclasses
 import importlib.util
 
 import pytest
-from support.commands.child_processes import run_command
-from support.commands.script_runs import run_script
+from support.commands.script_runs import run_command, run_script
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.planning import plan

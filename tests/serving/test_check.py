@@ -7,7 +7,7 @@ import types
 
 import numpy as np
 import pytest
-from support.commands.child_processes import run_command
+from support.commands.script_runs import run_command
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from support import tiny_corpus
-from support.commands.child_processes import run_command
+from support.commands.script_runs import run_command
 from support.goldens import SPM_MODEL
 from support.made_records import make
 

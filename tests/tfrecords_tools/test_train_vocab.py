@@ -5,7 +5,7 @@ import pathlib
 import random
 
 import pytest
-from support.commands.child_processes import run_command
+from support.commands.script_runs import run_command
 
 from albert_tf import files
 from albert_tf.errors import UserError

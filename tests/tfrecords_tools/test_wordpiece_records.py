@@ -3,14 +3,14 @@
 import json
 import pathlib
 import string
-import subprocess
-import sys
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
 from support import tiny_corpus
+from support.commands.child_processes import words
+from support.commands.script_runs import run_command
 from support.tiny_pretraining import tiny_settings
 from support.tiny_records import tiny_config
 
@@ -76,18 +76,10 @@ def records(
   text.write_text(
     tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 60)), encoding="utf-8"
   )
-  command = [
-    *(sys.executable, "-m", "tfrecords_tools.create_pretraining_data"),
-    *(f"--input={text}", "--input_format=lines", f"--output_dir={directory}/out"),
-    *(f"--vocab_file={vocab_file}", "--nodo_lower_case"),
-    *(
-      "--max_seq_length=16",
-      "--max_predictions_per_seq=3",
-      "--dupe_factor=2",
-      "--eval_fraction=0.1",
-    ),
-  ]
-  done = subprocess.run(command, capture_output=True, text=True, check=False)
+  flags = {"input": text, "input_format": "lines", "output_dir": directory / "out"}
+  flags |= {"vocab_file": vocab_file, "nodo_lower_case": True, "dupe_factor": 2}
+  flags |= {"max_seq_length": 16, "max_predictions_per_seq": 3, "eval_fraction": 0.1}
+  done = run_command("tfrecords_tools/create_pretraining_data.py", *words(flags))
   assert done.returncode == 0, done.stderr
   return directory / "out", Manifest.find(str(directory / "out"))
 

@@ -10,8 +10,9 @@ import subprocess
 import sys
 
 import pytest
-from support.commands.child_processes import run_command, words
+from support.commands.child_processes import words
 from support.commands.command_runs import write_inputs
+from support.commands.script_runs import run_command
 
 from albert_tf import compat, tpu_host
 from albert_tf.errors import EXIT_USER_ERROR

@@ -4,7 +4,7 @@ import pathlib
 import re
 
 import pytest
-from support.commands.child_processes import run_command
+from support.commands.script_runs import run_command
 
 RECIPE = """
 --size=tiny

@@ -5,8 +5,7 @@ import re
 
 import pytest
 from support import tiny_run
-from support.commands.child_processes import run_command
-from support.commands.script_runs import run_script
+from support.commands.script_runs import run_command, run_script
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 import contextlib
 import ctypes
 import os
-import pathlib
 import signal
 import socket
-import subprocess
 import sys
 from typing import Any
 
@@ -19,18 +17,6 @@ _FOLLOW = (
   "if os.getppid() == int(sys.argv[1]):\n"  # Else it has ended meanwhile.
   "  os.execv(sys.argv[2], sys.argv[2:])\n"
 )
-
-
-def run_command(path: str, *arguments: Any, **environment: str) -> subprocess.CompletedProcess[str]:
-  """Runs a program of this repository, such as `tpu_scripts/demo.py`, from its folder to its end."""
-  return subprocess.run(
-    [sys.executable, path, *map(str, arguments)],
-    cwd=pathlib.Path(__file__).parents[3],
-    env={**os.environ, **environment},
-    capture_output=True,
-    text=True,
-    timeout=280,
-  )
 
 
 def ending_with_this(words: Sequence[str]) -> list[str]:

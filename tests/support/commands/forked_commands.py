@@ -1,6 +1,6 @@
 """Commands as users run them, each in a fork of one process that has TensorFlow loaded but not started."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import json
 import os
@@ -59,6 +59,7 @@ class ForkedCommands:
     self._process = subprocess.Popen(
       ending_with_this([sys.executable, __file__, self._preload]),
       env={**self._environment, "PYTHONPATH": path},
+      cwd=_ROOT,
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       text=True,
@@ -83,10 +84,13 @@ class ForkedCommands:
 
   def start(self, script: str, **flags: Any) -> Command:
     """Starts a command; `True` as a flag's value is a flag without one."""
+    return self._start(script, words(flags))
+
+  def _start(self, script: str, arguments: list[str]) -> Command:
     folder = pathlib.Path(self._folder.name) / str(self._count)
     folder.mkdir()
     self._count += 1
-    return Command(self._ask(["start", str(folder), str(_ROOT / script), *words(flags)]), folder)
+    return Command(self._ask(["start", str(folder), str(_ROOT / script), *arguments]), folder)
 
   def ended(self, command: Command) -> bool:
     if command.status is None:
@@ -100,6 +104,10 @@ class ForkedCommands:
 
   def run(self, script: str, **flags: Any) -> Command:
     return self.wait(self.start(script, **flags))
+
+  def run_words(self, script: str, arguments: Sequence[Any]) -> Command:
+    """Runs a command with these arguments, as a shell has them."""
+    return self.wait(self._start(script, list(map(str, arguments))))
 
 
 def _start(folder: str, script: str, *words: str) -> int:

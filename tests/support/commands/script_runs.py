@@ -1,7 +1,9 @@
-"""Runs one command several times in one process, so that TensorFlow is loaded once; and reads its flags."""
+"""Runs commands of this repository to their end, without loading TensorFlow for each; and reads their flags."""
 
+import atexit
 from collections.abc import Sequence
 import contextlib
+import functools
 import importlib
 import io
 import json
@@ -12,45 +14,64 @@ import sys
 import traceback
 from typing import Any, NamedTuple
 
+from support.commands.forked_commands import ForkedCommands
+
 _ROOT = pathlib.Path(__file__).parents[3]
+_ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), str(_ROOT / "tests")])}
 SCRIPT_FOLDERS = [str(_ROOT / "tpu_scripts"), str(_ROOT / "tfrecords_tools")]
 
 
 class Run(NamedTuple):
-  """Exit status (or the message about a flag, or a traceback), standard output, standard error."""
+  """Exit status (of `run_once` also the message about a flag, or a traceback), and what was printed."""
 
   status: int | str
   stdout: str
   stderr: str
 
 
-def run_script(script: str, runs: Sequence[Sequence[str]], *, seconds: float = 240) -> list[Run]:
+@functools.cache
+def _commands() -> ForkedCommands:
+  """One process with TensorFlow loaded for all commands of this test run."""
+  commands = ForkedCommands(_ENVIRONMENT)
+  atexit.register(commands.__exit__, None, None, None)
+  return commands.__enter__()
+
+
+def run_command(path: str, *arguments: Any, **environment: str) -> subprocess.CompletedProcess[str]:
+  """Runs a program such as `tpu_scripts/demo.py` from the repository's folder.
+
+  With variables of an environment, which may change an import, it is a new process; else a fork of one that has
+  imported TensorFlow.
+  """
+  if environment:
+    return subprocess.run(
+      [sys.executable, path, *map(str, arguments)],
+      cwd=_ROOT,
+      env={**os.environ, **environment},
+      capture_output=True,
+      text=True,
+      timeout=280,
+    )
+  done = _commands().run_words(path, arguments)
+  return subprocess.CompletedProcess([path, *arguments], done.status or 0, done.stdout, done.stderr)
+
+
+def run_script(script: str, runs: Sequence[Sequence[str]]) -> list[Run]:
   """Runs `tpu_scripts/<script>.py` with each list of flags in turn."""
-  return [Run(*values) for values in _ask("run", script, runs, seconds)]
+  path = f"tpu_scripts/{script}.py"
+  ended = [_commands().run_words(path, words) for words in runs]
+  return [Run(command.status or 0, command.stdout, command.stderr) for command in ended]
 
 
 def read_flags(script: str, lists: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
   """What each list of arguments, flag files among them, sets: name → value; of lists with commas."""
-  return _ask("read", script, lists, 240)
-
-
-def _ask(what: str, script: str, lists: Sequence[Sequence[str]], seconds: float) -> Any:
-  path = os.pathsep.join([str(_ROOT), str(_ROOT / "tests")])
   done = subprocess.run(
-    [
-      sys.executable,
-      "-m",
-      "support.commands.script_runs",
-      what,
-      script,
-      json.dumps([list(each) for each in lists]),
-    ],
-    cwd=_ROOT if what == "read" else None,
-    env={**os.environ, "PYTHONPATH": path},
+    [sys.executable, "-m", "support.commands.script_runs", script, json.dumps(lists)],
+    cwd=_ROOT,
+    env=_ENVIRONMENT,
     capture_output=True,
     text=True,
-    timeout=seconds,
-    check=False,
+    timeout=240,
   )
   assert done.returncode == 0, done.stderr
   return json.loads(done.stdout.splitlines()[-1])
@@ -90,23 +111,15 @@ def _values(script: str, words: Sequence[str]) -> dict[str, Any]:
   from albert_tf.cli.commands import expand_flag_files
 
   flags.FLAGS([script, *expand_flag_files(words)])
-  read = {name: flag.value for name, flag in ((name, flags.FLAGS[name]) for name in flags.FLAGS)}
+  read = {name: flags.FLAGS[name].value for name in flags.FLAGS}
   _forget_flags()
-  joined = (
-    (name, ",".join(value) if isinstance(value, list) else value) for name, value in read.items()
-  )
-  return {name: value for name, value in joined if isinstance(value, (int, float, str, type(None)))}
-
-
-def _main(what: str, script: str, lists: str) -> None:
-  sys.path[:0] = SCRIPT_FOLDERS
-  module = importlib.import_module(script)
-  answers = [
-    run_once(module, words) if what == "run" else _values(script, words)
-    for words in json.loads(lists)
-  ]
-  print(json.dumps(answers))
+  read |= {name: ",".join(value) for name, value in read.items() if isinstance(value, list)}
+  return {
+    name: value for name, value in read.items() if isinstance(value, (int, float, str, type(None)))
+  }
 
 
 if __name__ == "__main__":
-  _main(*sys.argv[1:])
+  sys.path[:0] = SCRIPT_FOLDERS
+  importlib.import_module(sys.argv[1])
+  print(json.dumps([_values(sys.argv[1], words) for words in json.loads(sys.argv[2])]))
