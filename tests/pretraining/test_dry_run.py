@@ -53,6 +53,7 @@ def test_one_update_and_one_evaluation_are_made_and_nothing_is_written(folder, m
 
 
 def broken(folder, name, examples, damage=None):
+  """The path of these records, whose byte at `damage` is wrong."""
   path = folder / name
   write_records(path, examples)
   if damage is not None:
@@ -60,6 +61,13 @@ def broken(folder, name, examples, damage=None):
     data[damage] ^= 0xFF
     path.write_bytes(bytes(data))
   return (str(path),)
+
+
+def short_record():
+  """A record of nine pieces, where the run has ten."""
+  short = tf.train.Example()
+  short.features.feature["input_ids"].int64_list.value.extend(range(9))
+  return frame_record(short.SerializeToString())
 
 
 def test_a_run_leaves_the_process_as_it_was(folder, monkeypatch):
@@ -83,24 +91,17 @@ def test_bad_evaluation_records_are_refused_before_anything_is_written(
   folder, tmp_path, check_only
 ):
   good = random_examples(300, seed=3)
-  short = tf.train.Example()
-  short.features.feature["input_ids"].int64_list.value.extend(range(9))
-  (tmp_path / "short").write_bytes(frame_record(short.SerializeToString()))
+  (tmp_path / "short").write_bytes(short_record())
   foreign = [{**e, "masked_lm_ids": np.array([36, 5, 99])} for e in good[:2]]
   settings = tiny_settings(folder, "run", max_eval_steps=100)
-  for changes, message in (
-    (
-      {"eval_input_files": broken(tmp_path, "late", good, 271 * 290 + 60)},
-      r"late, record 290 .*the data",
-    ),
-    ({"eval_input_files": (str(tmp_path / "short"),)}, r"9 values of input_ids, expected 10"),
-    (
-      {"eval_input_files": broken(tmp_path, "foreign", foreign)},
-      r"99 in masked_lm_ids of .*foreign",
-    ),
+  for eval_input_files, received in (
+    (broken(tmp_path, "late", good, 271 * 290 + 60), r"late, record 290 .*the data"),
+    ((str(tmp_path / "short"),), "9 values of input_ids, expected 10"),
+    (broken(tmp_path, "foreign", foreign), "99 in masked_lm_ids of .*foreign"),
   ):
-    with pytest.raises(UserError, match=message):
-      run_pretraining(dataclasses.replace(settings, **changes), check_only=check_only)
+    changed = dataclasses.replace(settings, eval_input_files=eval_input_files)
+    with pytest.raises(UserError, match=received):
+      run_pretraining(changed, check_only=check_only)
   assert not (folder / "run").exists()
 
 
@@ -112,10 +113,8 @@ def test_a_bad_record_beyond_the_first_ones_is_named_when_it_is_read(
   good = random_examples(300, seed=3)
   (path,) = broken(tmp_path, "late", good)
   if kind == "short":
-    short = tf.train.Example()
-    short.features.feature["input_ids"].int64_list.value.extend(range(9))
     with open(path, "ab") as stream:
-      stream.write(frame_record(short.SerializeToString()) * 900)
+      stream.write(short_record() * 900)
   build_record_index([path])  # As if it had been made with the records: nobody walks them.
   if kind == "damaged":
     broken(tmp_path, "late", good, 271 * 250 + 60)

@@ -1,22 +1,17 @@
 """A run without a sentence loss does not train its head; reports of next-sentence records have that name."""
 
-import dataclasses
-
 import numpy as np
 import pytest
-from support.tiny_pretraining import tiny_settings
+from support.tiny_pretraining import newest_values, tiny_settings
 from support.tiny_records import random_examples, tiny_config, write_records
-from support.tiny_step import distributed_iterator, make_step
+from support.tiny_step import distributed_iterator, make_step, one_device
 import tensorflow as tf
 
-from albert_tf.checkpoints.bundle import latest_checkpoint, read_bundle
 from albert_tf.checkpoints.load import load_weights
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, losses, named_variables
-from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.pretraining import step as step_module
 from albert_tf.pretraining.run import run_pretraining
-from albert_tf.pretraining.settings import StepConfig
 from albert_tf.runs.metrics_log import read_metrics
 
 pytestmark = pytest.mark.slow
@@ -45,7 +40,7 @@ def updated(strategy, index, **step_config):
 
 def test_off_is_the_update_with_a_sentence_term_of_zero(mirrored_2, index, monkeypatch):
   """Equal within rounding, on one device and on two replicas with micro-batches; pooler and head do not change."""
-  one = tf.distribute.OneDeviceStrategy("cpu:0")
+  one = one_device()
   off, metrics = updated(one, index, sentence_task="")
   shared, _ = updated(mirrored_2, index, sentence_task="", gradient_accumulation_steps=2)
 
@@ -74,24 +69,15 @@ def test_off_is_the_update_with_a_sentence_term_of_zero(mirrored_2, index, monke
 def run(tmp_path_factory):
   """The folder of a whole run without a sentence loss, and its settings."""
   folder = tmp_path_factory.mktemp("off")
-  settings = tiny_settings(
-    folder,
-    "whole",
-    step=StepConfig(global_batch_size=8, sentence_task=""),
-    optimizer=OptimizerConfig(learning_rate=0.01, num_train_steps=8, num_warmup_steps=2),
-  )
+  settings = tiny_settings(folder, "whole", sentence_task="", num_train_steps=8)
   run_pretraining(settings)
   return folder, settings
-
-
-def weights_of(run_dir):
-  return read_bundle(latest_checkpoint(f"{run_dir}/checkpoints"))
 
 
 def test_its_checkpoints_hold_the_whole_model_and_its_reports_no_sentence_metric(run):
   folder, _ = run
   run_dir = str(folder / "whole")
-  values = weights_of(run_dir)
+  values = newest_values(run_dir)
   slots = {name.rsplit("/", 1)[0] for name in values if name.endswith("/adam_m")}
   model = AlbertForPreTraining(tiny_config())
   assert set(named_variables(model)) - slots == UNTRAINED
@@ -103,12 +89,9 @@ def test_its_checkpoints_hold_the_whole_model_and_its_reports_no_sentence_metric
 
 
 def test_the_run_of_next_sentence_records_reports_by_that_name(run):
-  folder, _ = run
-  settings = tiny_settings(
-    folder, "nsp", step=StepConfig(global_batch_size=8, sentence_task="next_sentence")
-  )
-  optimizer = dataclasses.replace(settings.optimizer, num_train_steps=4)
-  run_pretraining(dataclasses.replace(settings, optimizer=optimizer, iterations_per_loop=1))
+  steps = {"num_train_steps": 4, "iterations_per_loop": 1}
+  settings = tiny_settings(run[0], "nsp", sentence_task="next_sentence", **steps)
+  run_pretraining(settings)
   for record in read_metrics(f"{settings.output_dir}/metrics.jsonl"):
     names = {name for name in record if "sentence" in name}
     assert names == {"next_sentence_loss", "next_sentence_accuracy"}, record["split"]

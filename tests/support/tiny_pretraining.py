@@ -1,5 +1,8 @@
 """Settings of a tiny pretraining run, and a process that is killed and restarted."""
 
+from collections.abc import Callable, Iterator
+import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -10,8 +13,11 @@ import time
 import traceback
 from typing import Any
 
+import numpy as np
+import pytest
 from support.tiny_records import SPEC, random_examples, tiny_config, write_records
 
+from albert_tf.checkpoints.bundle import latest_checkpoint, read_bundle
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pretraining.settings import PretrainingSettings, StepConfig
 from albert_tf.runs.settings import DistributionConfig
@@ -20,26 +26,77 @@ NUM_STEPS = 12
 
 
 def tiny_settings(folder: pathlib.Path, output: str, **changes: Any) -> PretrainingSettings:
-  """12 updates of 8 examples, with dropout; records are written on the first call."""
+  """12 updates of 8 examples, with dropout; records are written on the first call.
+
+  `changes` are of the settings, or of the fields of their optimizer or step.
+  """
   train, held_out = folder / "train-0.tfrecord", folder / "eval-0.tfrecord"
   if not train.exists():
     write_records(train, random_examples(70, seed=1))
     write_records(held_out, random_examples(13, seed=2))
-  values: dict[str, Any] = {
-    "input_files": (str(train),),
-    "eval_input_files": (str(held_out),),
-    "output_dir": str(folder / output),
-    "model": tiny_config(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1),
-    "optimizer": OptimizerConfig(learning_rate=0.01, num_train_steps=NUM_STEPS, num_warmup_steps=2),
-    "step": StepConfig(global_batch_size=8),
-    "max_seq_length": SPEC.max_seq_length,
-    "max_predictions_per_seq": SPEC.max_predictions_per_seq,
-    "distribution": DistributionConfig(distribution="one_device"),
-    "eval_batch_size": 4,
-    "iterations_per_loop": 2,
-    "save_checkpoints_steps": 4,
-  }
-  return PretrainingSettings(**{**values, **changes})
+  return with_changes(
+    PretrainingSettings(
+      input_files=(str(train),),
+      eval_input_files=(str(held_out),),
+      output_dir=str(folder / output),
+      model=tiny_config(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1),
+      optimizer=OptimizerConfig(learning_rate=0.01, num_train_steps=NUM_STEPS, num_warmup_steps=2),
+      step=StepConfig(global_batch_size=8),
+      max_seq_length=SPEC.max_seq_length,
+      max_predictions_per_seq=SPEC.max_predictions_per_seq,
+      distribution=DistributionConfig(distribution="one_device"),
+      eval_batch_size=4,
+      iterations_per_loop=2,
+      save_checkpoints_steps=4,
+    ),
+    **changes,
+  )
+
+
+def with_changes(settings: PretrainingSettings, **changes: Any) -> PretrainingSettings:
+  """The settings with other values of their own fields, or of those of their optimizer or step."""
+  for name in ("optimizer", "step"):
+    part = getattr(settings, name)
+    inner = {key: changes.pop(key) for key in [*changes] if hasattr(part, key)}
+    settings = dataclasses.replace(settings, **{name: dataclasses.replace(part, **inner)})
+  return dataclasses.replace(settings, **changes)
+
+
+@contextlib.contextmanager
+def after_report(step: int, action: Callable[[], None]) -> Iterator[None]:
+  """Calls `action` after a run's report of this step."""
+  from albert_tf.pretraining.reporter import Reporter
+
+  report = Reporter.train
+
+  def report_and_act(self: Any, reported: int, *args: Any, **kwargs: Any) -> None:
+    report(self, reported, *args, **kwargs)
+    if reported == step:
+      action()
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(Reporter, "train", report_and_act)
+    yield
+
+
+def preempt() -> None:
+  """As a cloud does."""
+  os.kill(os.getpid(), signal.SIGTERM)
+
+
+def newest_values(run: str | pathlib.Path) -> dict[str, np.ndarray]:
+  """All tensors of a run's newest checkpoint."""
+  prefix = latest_checkpoint(f"{run}/checkpoints")
+  assert prefix is not None
+  return read_bundle(prefix)
+
+
+def assert_equal_ends(run: str | pathlib.Path, other: str | pathlib.Path) -> None:
+  """The newest checkpoints are equal, bit for bit."""
+  ours, theirs = newest_values(run), newest_values(other)
+  assert ours.keys() == theirs.keys()
+  for name, value in ours.items():
+    np.testing.assert_array_equal(value, theirs[name], err_msg=name)
 
 
 class _Kills:

@@ -1,6 +1,8 @@
 """A training step of the tiny model and its input, without a run around them."""
 
 from collections.abc import Iterator, Mapping
+import contextlib
+import functools
 from typing import Any
 
 from support.tiny_records import SPEC
@@ -19,6 +21,21 @@ from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.runs.distribution import host_shard
 
 OPTIMIZER = OptimizerConfig(learning_rate=0.02, num_train_steps=9, num_warmup_steps=2)
+
+
+@functools.cache
+def one_device() -> tf.distribute.Strategy:
+  return tf.distribute.OneDeviceStrategy("cpu:0")
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+  """Functions run without a graph: for a few updates a trace would take longer than they do."""
+  tf.config.run_functions_eagerly(True)
+  try:
+    yield
+  finally:
+    tf.config.run_functions_eagerly(False)
 
 
 def make_step(
