@@ -20,7 +20,9 @@ from albert_tf.modeling.layers import dropout, moments
 B, Q, S, N, D = 2, 4, 5, 3, 8
 MASK = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]])
 SEED = (3, 4)
-CONFIG = AlbertConfig.from_name("tiny", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+CONFIG = AlbertConfig.from_name(
+  "tiny", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_hidden_layers=2
+)
 
 
 def inputs(scale=1.0):

@@ -60,11 +60,9 @@ def stored_batch(rows, length, predictions, *, full=False):
 def mask_again(masking, batch, *, epoch=0, first_record=0, seed=7):
   rows = batch[names.INPUT_IDS].shape[0]
   records = tf.range(first_record, first_record + rows, dtype=tf.int64)
-  fresh = tf.function(FreshMasks(masking, TOKENIZER, seed=seed).__call__)
-  return {
-    name: value.numpy()
-    for name, value in fresh(batch, tf.fill([rows], tf.constant(epoch, tf.int64)), records).items()
-  }
+  fresh = FreshMasks(masking, TOKENIZER, seed=seed)
+  result = fresh(batch, tf.fill([rows], tf.constant(epoch, tf.int64)), records)
+  return {name: value.numpy() for name, value in result.items()}
 
 
 def chosen(result, row):

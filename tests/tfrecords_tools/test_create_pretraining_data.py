@@ -18,6 +18,7 @@ import numpy as np
 import psutil
 import pytest
 from support import tiny_corpus
+from support.commands.script_runs import run_command
 from support.made_records import contents, flags, make
 
 from albert_tf import files
@@ -31,7 +32,8 @@ from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
 from tfrecords_tools.pretraining.stages import write_runs
 
-_COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
+_SCRIPT = "tfrecords_tools/create_pretraining_data.py"
+_COMMAND = pathlib.Path(__file__).parents[2] / _SCRIPT
 _CHOICES = RecordSettings(
   max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=2, eval_fraction=0.1
 )
@@ -61,6 +63,13 @@ def _make(
   )
 
 
+@pytest.fixture(scope="module")
+def whole(corpus, tiny_tokenizer, tmp_path_factory):
+  """The records of an undisturbed run: their directory, and its manifest."""
+  directory = tmp_path_factory.mktemp("whole")
+  return directory, _make(corpus, directory, tiny_tokenizer)
+
+
 def _command(arguments, *, always_workers=False):
   """The command; with `always_workers` it starts them for little text too."""
   program = [str(_COMMAND)]
@@ -80,20 +89,14 @@ def _run(arguments, *, always_workers=False, **kwargs):
   )
 
 
-def test_bytes_do_not_depend_on_workers_or_machine(corpus, tiny_tokenizer, tmp_path, monkeypatch):
-  _make(corpus, tmp_path / "one", tiny_tokenizer)
-  expected = contents(tmp_path / "one")
-  assert sorted(expected) == [
-    "eval-00000-of-00001.tfrecord",
-    "index/offsets-eval-00000-of-00001.tfrecord.npy",
-    "index/offsets-train-00000-of-00002.tfrecord.npy",
-    "index/offsets-train-00001-of-00002.tfrecord.npy",
-    "manifest.json",
-    "spm.model",
-    "tokenizer.json",
-    "train-00000-of-00002.tfrecord",
-    "train-00001-of-00002.tfrecord",
-  ]
+def test_bytes_do_not_depend_on_workers_or_machine(
+  corpus, whole, tiny_tokenizer, tmp_path, monkeypatch
+):
+  expected = contents(whole[0])
+  records = ["eval-00000-of-00001", "train-00000-of-00002", "train-00001-of-00002"]
+  names = {f"{name}.tfrecord" for name in records}
+  names |= {f"index/offsets-{name}.tfrecord.npy" for name in records}
+  assert expected.keys() == names | {"manifest.json", "spm.model", "tokenizer.json"}
   monkeypatch.setattr(stages, "SORTED_BYTES", 700)  # Each file in many parts.
   _make(corpus, tmp_path / "parts", tiny_tokenizer)
   assert contents(tmp_path / "parts") == expected
@@ -101,25 +104,20 @@ def test_bytes_do_not_depend_on_workers_or_machine(corpus, tiny_tokenizer, tmp_p
   assert contents(tmp_path / "two") == expected
 
 
-def test_manifest_tells_the_truth(corpus, tiny_tokenizer, tmp_path):
-  manifest = _make(corpus, tmp_path, tiny_tokenizer)
-  assert Manifest.find(str(tmp_path)) == manifest
+def test_manifest_tells_the_truth(whole, tiny_tokenizer):
+  directory, manifest = whole
+  assert Manifest.find(str(directory)) == manifest
   manifest.check(vocab_size=tiny_tokenizer.vocab_size, vocab_sha256=tiny_tokenizer.model_sha256)
   labels = {"train": [], "eval": []}
   for file in manifest.files:
-    data, records = (
-      (tmp_path / file.name).read_bytes(),
-      list(read_records(str(tmp_path / file.name))),
-    )
+    data = (directory / file.name).read_bytes()
+    records = list(read_records(str(directory / file.name)))
     assert (len(records), len(data)) == (file.num_records, file.num_bytes)
     assert f"{google_crc32c.value(data):08x}" == file.crc32c
     labels[file.split] += [view_instance(decode_example(record)).labels for record in records]
   train, held_out = (np.concatenate(labels[split]) for split in ("train", "eval"))
-  assert (
-    manifest.num_records("train")
-    == manifest.statistics["train"]["instances"]
-    == len(labels["train"])
-  )
+  count = len(labels["train"])
+  assert manifest.num_records("train") == manifest.statistics["train"]["instances"] == count
   piece, baseline = int(np.bincount(train).argmax()), manifest.baseline
   assert (baseline.piece_id, baseline.piece) == (piece, tiny_tokenizer.pieces[piece])
   assert baseline.train_share == pytest.approx((train == piece).mean(), abs=1e-6)
@@ -150,12 +148,12 @@ def _document_numbers(corpus, directory, manifest, tokenizer):
   return numbers
 
 
-def test_held_out_documents_are_never_in_train(corpus, tiny_tokenizer, tmp_path):
-  manifest = _make(corpus, tmp_path, tiny_tokenizer)
-  numbers = _document_numbers(corpus, tmp_path, manifest, tiny_tokenizer)
+def test_held_out_documents_are_never_in_train(corpus, whole, tiny_tokenizer):
+  numbers = _document_numbers(corpus, *whole, tiny_tokenizer)
   assert numbers["eval"]
   assert not numbers["eval"] & numbers["train"]
-  assert manifest.statistics["eval"]["documents"] + manifest.statistics["train"]["documents"] == 120
+  statistics = whole[1].statistics
+  assert statistics["eval"]["documents"] + statistics["train"]["documents"] == 120
 
 
 def test_a_part_and_the_whole_never_train_documents_that_the_other_holds_out(
@@ -176,9 +174,8 @@ def test_copies_of_a_document_are_in_one_split(tiny_tokenizer, tmp_path):
   other = pathlib.Path(shutil.copy(path, tmp_path / "copy.txt"))
   manifest = _make([path, str(other)], tmp_path / "out", tiny_tokenizer)
   numbers = _document_numbers([path], tmp_path / "out", manifest, tiny_tokenizer)
-  assert numbers["train"] & numbers["eval"] <= {
-    0
-  }  # The first document is held out whatever is drawn.
+  # The first document is held out whatever is drawn.
+  assert numbers["train"] & numbers["eval"] <= {0}
 
 
 def test_a_small_corpus_still_has_a_held_out_document(tiny_tokenizer, tmp_path):
@@ -212,7 +209,7 @@ def _stopping(name, number):
 
 @pytest.mark.parametrize("stop_at", [("write_runs", 5), ("write_shard", 2)])
 def test_an_interrupted_run_shows_nothing_and_continues(
-  corpus, tiny_tokenizer, tmp_path, stop_at, monkeypatch
+  corpus, whole, tiny_tokenizer, tmp_path, stop_at, monkeypatch
 ):
   with _stopping(*stop_at):
     _make(corpus, tmp_path / "cut", tiny_tokenizer)
@@ -225,8 +222,7 @@ def test_an_interrupted_run_shows_nothing_and_continues(
   )
   _make(corpus, tmp_path / "cut", tiny_tokenizer)
   assert not finished & {pathlib.Path(prefix).name for prefix in again}
-  _make(corpus, tmp_path / "whole", tiny_tokenizer)
-  assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+  assert contents(tmp_path / "cut") == contents(whole[0])
 
 
 def test_blocks_that_were_cut_otherwise_are_not_taken(corpus, tiny_tokenizer, tmp_path):
@@ -240,25 +236,29 @@ def test_blocks_that_were_cut_otherwise_are_not_taken(corpus, tiny_tokenizer, tm
 
 @pytest.mark.slow
 def test_a_killed_command_continues(tiny_model, tmp_path):
-  text = tmp_path / "text.txt"
+  text, cut = tmp_path / "text.txt", tmp_path / "cut"
   documents = tiny_corpus.documents(np.random.default_rng(2), 3000)
   text.write_text(tiny_corpus.as_text(documents) * 6, encoding="utf-8")
-  more = {"dupe_factor": 1, "num_workers": 2}
+
+  def arguments(directory):
+    return flags([str(text)], tiny_model, directory, dupe_factor=1, num_workers=2)
+
   began = time.monotonic()
-  whole = _run(flags([str(text)], tiny_model, tmp_path / "whole", **more), always_workers=True)
+  whole = _run(arguments(tmp_path / "whole"), always_workers=True)
   seconds = time.monotonic() - began
   assert whole.returncode == 0, whole.stderr
-  arguments = _command(
-    flags([str(text)], tiny_model, tmp_path / "cut", **more), always_workers=True
-  )
   finished, moments = 0, random.Random(5)
   for kill in range(6):
-    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+      _command(arguments(cut), always_workers=True),
+      stderr=subprocess.DEVNULL,
+      stdout=subprocess.DEVNULL,
+    )
     if kill < 3:  # One more block, then the end comes; later at any moment.
       before = finished
       while process.poll() is None and finished < before + 1:
         time.sleep(0.05)
-        finished = len(list((tmp_path / "cut").glob("_unfinished/block*.json")))
+        finished = len(list(cut.glob("_unfinished/block*.json")))
     else:
       time.sleep(moments.uniform(0, seconds))
     workers = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
@@ -266,13 +266,10 @@ def test_a_killed_command_continues(tiny_model, tmp_path):
     if process.wait() == 0:
       break
     assert not psutil.wait_procs(workers, timeout=10)[1]  # No worker is left behind.
-    assert kill >= 3 or not [
-      *(tmp_path / "cut").glob("manifest.json"),
-      *(tmp_path / "cut").glob("train-*"),
-    ]
-  again = _run(flags([str(text)], tiny_model, tmp_path / "cut", **more), always_workers=True)
+    assert kill >= 3 or not [*cut.glob("manifest.json"), *cut.glob("train-*")]
+  again = _run(arguments(cut), always_workers=True)
   assert again.returncode == 0, again.stderr
-  assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+  assert contents(cut) == contents(tmp_path / "whole")
 
 
 def test_finished_output_is_kept_and_other_settings_are_refused(corpus, tiny_tokenizer, tmp_path):
@@ -287,17 +284,17 @@ def test_finished_output_is_kept_and_other_settings_are_refused(corpus, tiny_tok
   with pytest.raises(UserError, match=r"input \["):
     _make(corpus[:1], tmp_path / "out", tiny_tokenizer)
   (tmp_path / "out" / "train-00000-of-00002.tfrecord").unlink()
-  with pytest.raises(UserError, match=r"train-00000-of-00002\.tfrecord, which is missing"):
+  with pytest.raises(UserError, match=r"train-00000-of-00002\.tfrecord"):
     _make(corpus, tmp_path / "out", tiny_tokenizer)
   (tmp_path / "out" / "manifest.json").unlink()
-  with pytest.raises(UserError, match="must not be mixed with others"):
+  with pytest.raises(UserError, match=rf"Received: .*{tmp_path}/out"):
     _make(corpus, tmp_path / "out", tiny_tokenizer)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n \n", "Only one document.\nIt has two sentences.\n"])
 def test_nothing_to_make_is_an_error(tiny_tokenizer, tmp_path, text):
   (tmp_path / "text.txt").write_text(text)
-  with pytest.raises(UserError, match="The input must hold text"):
+  with pytest.raises(UserError, match=r"Received: .*text\.txt"):
     _make([str(tmp_path / "text.txt")], tmp_path / "out", tiny_tokenizer)
   assert not (tmp_path / "out" / "manifest.json").exists()
 
@@ -321,23 +318,20 @@ def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_
   assert finished.stderr == f"nothing to do: {tmp_path / 'out'} is finished\n"
 
 
-@pytest.mark.parametrize(
-  ("change", "message"),
-  [
-    ({"input": "/nonexistent/*.txt"}, "must match at least one file"),
-    ({"output_dir": "/dev/null/out"}, "must be writable"),
-    ({"max_predictions_per_seq": 999}, "max_predictions_per_seq must be between"),
-    ({"ngram_distribution": "zipf"}, "ngram_distribution must be one of"),
-    ({"spm_model_file": "/dev/null"}, "Received: /dev/null, which is another file or damaged"),
-    ({"output_dir": "gs://bucket/records"}, "must be on a local disk"),
-  ],
-)
-def test_mistakes_are_one_message(corpus, tiny_model, tmp_path, change, message):
-  result = _run(flags(corpus, tiny_model, tmp_path / "out", **change))
-  assert result.returncode == 2
-  assert result.stderr.startswith("error: ")
-  assert message in result.stderr
-  assert "Traceback" not in result.stderr
+def test_mistakes_are_one_message(corpus, tiny_model, tmp_path):
+  cases = {
+    "/nonexistent/*.txt": {"input": "/nonexistent/*.txt"},
+    "/dev/null/out": {"output_dir": "/dev/null/out"},
+    "max_predictions_per_seq": {"max_predictions_per_seq": 999},
+    "zipf": {"ngram_distribution": "zipf"},
+    "Received: /dev/null": {"spm_model_file": "/dev/null"},
+    "gs://bucket/records": {"output_dir": "gs://bucket/records"},
+  }
+  for received, change in cases.items():
+    run = run_command(_SCRIPT, *flags(corpus, tiny_model, tmp_path / "out", **change))
+    assert run.returncode == 2, run
+    assert run.stderr.splitlines()[-1].startswith("error: ")
+    assert received in run.stderr
   assert not (tmp_path / "out").exists()
 
 
@@ -372,13 +366,11 @@ def test_an_upgrade_is_refused_in_the_middle_of_a_job_and_not_at_its_end(
     with pytest.raises(UserError, match=rf"versions\.sentencex {before} → 99\.0"):
       _make(corpus, tmp_path / "out", tiny_tokenizer)
   made = _make(corpus, tmp_path / "out", tiny_tokenizer)
-  assert {"unicode", "sentencex", "sentencepiece", "mwparserfromhell", "pyarrow"} <= set(
-    made.versions
-  )
+  names = {"unicode", "sentencex", "sentencepiece", "mwparserfromhell", "pyarrow"}
+  assert names <= set(made.versions)
   monkeypatch.setattr(importlib.metadata, "version", upgraded)
-  assert (
-    _make(corpus, tmp_path / "out", tiny_tokenizer) == made
-  )  # Nothing is made by another version.
+  # Nothing is made by another version.
+  assert _make(corpus, tmp_path / "out", tiny_tokenizer) == made
 
 
 def test_finished_files_are_not_read_again(tiny_tokenizer, tmp_path, monkeypatch):
@@ -443,7 +435,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
 
   with monkeypatch.context() as patch:
     patch.setattr(local.Worker, "make_block", cut_and_make)
-    with pytest.raises(UserError, match=r"0\.txt, of [\d,]+ bytes now"):
+    with pytest.raises(UserError, match=r"0\.txt, of [\d,]+ bytes"):
       _make([path], tmp_path / "out", tiny_tokenizer)
   assert len(made) == 2
   pathlib.Path(path).write_bytes(text)
@@ -461,10 +453,11 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
 
 @pytest.mark.parametrize("work_dir", [None, "work"])
 def test_a_kill_while_it_cleans_up_leaves_what_the_next_start_removes(
-  corpus, tiny_tokenizer, tmp_path, monkeypatch, work_dir
+  corpus, whole, tiny_tokenizer, tmp_path, monkeypatch, work_dir
 ):
   """After kills, each one file or folder later, all unfinished work is removed."""
   remove, calls = files.remove, []
+  work_dir = work_dir and str(tmp_path / work_dir)
 
   def remove_once(path):
     if calls:
@@ -478,15 +471,11 @@ def test_a_kill_while_it_cleans_up_leaves_what_the_next_start_removes(
   while calls:
     calls.clear()
     with contextlib.suppress(_StopError):
-      _make(
-        corpus, tmp_path / "out", tiny_tokenizer, work_dir=work_dir and str(tmp_path / work_dir)
-      )
+      _make(corpus, tmp_path / "out", tiny_tokenizer, work_dir=work_dir)
     kills += bool(calls)
   assert kills > 20
   assert not list(tmp_path.glob("*/_unfinished"))
-  monkeypatch.undo()
-  _make(corpus, tmp_path / "whole", tiny_tokenizer)
-  assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+  assert contents(tmp_path / "out") == contents(whole[0])
 
 
 class _Deadly:
@@ -512,7 +501,7 @@ def test_a_killed_worker_is_one_line(corpus, tiny_tokenizer, tmp_path, monkeypat
         time.sleep(0.05)
       yield local.Worker.make_file, 0
 
-    with pytest.raises(UserError, match=r"one that was killed.*Give the same command again"):
+    with pytest.raises(UserError, match="Give the same command again"):
       list(workers.run(tasks()))
 
 
@@ -561,17 +550,12 @@ def test_records_without_room_are_refused_before_the_work(
   monkeypatch.setattr(os, "stat", stat_with_two_disks)
   monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=int(free_bytes)))
   monkeypatch.setattr(create, "estimate", lambda work: create.Estimate(10**9, 60.0))
-  refusal = contextlib.nullcontext()
-  if not fits:
-    refusal = pytest.raises(
-      UserError, match=rf"{free_bytes / 1e9:.1f} GB free, from --dupe_factor=2.*--work_dir"
-    )
-  with refusal:
+  received = rf"{free_bytes / 1e9:.1f} GB .*--dupe_factor=2.*--work_dir"
+  with contextlib.nullcontext() if fits else pytest.raises(UserError, match=received):
     _make(corpus, tmp_path / "out", tiny_tokenizer, work_dir=str(scratch))
   assert (tmp_path / "out" / "manifest.json").exists() == fits
-  assert (
-    tmp_path / "out"
-  ).exists() == fits  # So that the same directory can be used with fewer passes.
+  # So that the same directory can be used with fewer passes.
+  assert (tmp_path / "out").exists() == fits
 
 
 @pytest.mark.parametrize(

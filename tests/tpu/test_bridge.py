@@ -1,10 +1,7 @@
 """Programs of pretraining and fine-tuning after the compiler passes of a TPU's host."""
 
 import pytest
-from support.tpu.programs import describe
 from support.tpu.runs import report
-import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2
 
 
 @pytest.mark.slow
@@ -25,19 +22,3 @@ def test_the_bridge_makes_one_program_of_each_function():
   }
   assert found["predict"] == found["predictor"] == {**whole, "writes": 0, "variables": weights}
   assert not found["jit_compile"]
-
-
-def test_what_no_core_can_run_is_found():
-  program = tf.Graph()
-  mark = {"_tpu_replicate": attr_value_pb2.AttrValue(s=b"cluster")}
-  with program.as_default():
-    text = tf.raw_ops.TPUReplicatedInput(inputs=[tf.compat.v1.placeholder(tf.string, [2])])
-    rows = tf.raw_ops.TPUReplicatedInput(inputs=[tf.compat.v1.placeholder(tf.float32, [None, 3])])
-    with program._attr_scope(mark):
-      tf.strings.length(text)
-      pairs = tf.zeros([2], tf.complex128)
-      tf.raw_ops.AddV2(x=pairs, y=pairs)
-      tf.nn.relu(rows)
-  found = describe(program)
-  assert [each.split()[0] for each in found["no_kernel"]] == ["AddV2", "Const", "StringLength"]
-  assert [each.split()[1] for each in found["bad_inputs"]] == ["string", "float32"]

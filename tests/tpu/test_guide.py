@@ -91,27 +91,3 @@ def test_the_loop_for_spot_machines_waits_for_capacity_and_ends_loudly(tmp_path,
   assert len(pauses) == refusals - left["refusals"]  # One after each creation that failed.
   assert min(map(int, pauses)) >= 60
   assert ("no machine" in done.stderr) == bool(status)
-
-
-@pytest.mark.parametrize(
-  ("command", "instead", "problem"),
-  [
-    (
-      "tpu-vm create $TPU --zone=$ZONE",
-      "tpu-vm create $TPU --zone=us-west4-b",
-      "not found in us-west4-a",
-    ),
-    ("--location=${ZONE%-*}", "--location=us-central1", "the bucket is in another region"),
-    ("gcloud compute tpus tpu-vm scp tpu.env", "true", "is not set on the VM"),
-    ("gcloud compute tpus tpu-vm delete $TPU --zone=$ZONE\n", "", "machines"),
-    ("gcloud compute tpus tpu-vm scp slice.env", "true", "is not set on the VM"),
-    ("gcloud storage rm -r $BUCKET ", "true", "buckets"),
-    (" --soft-delete-duration=0", "", "objects"),
-  ],
-)
-def test_a_page_that_is_wrong_is_found(tmp_path, command, instead, problem):
-  """Finds another zone or region, missing variables on the VM, and resources that are not deleted."""
-  page = _PAGE.read_text(encoding="utf-8")
-  assert command in page
-  left, done = _follow(page.replace(command, instead), tmp_path)
-  assert problem in done.stderr if done.returncode else left[problem], done.stderr
