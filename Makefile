@@ -1,9 +1,9 @@
 # Every command works from a bare clone: it first makes the virtual environment it needs.
 #   STACK=keras3 (default), addons or tpu;  PYTHON=… names the interpreter of a new environment.
-#   TESTS=… goes to pytest: folders, --ignore, -k.  JOBS=1 runs the tests in one process instead of two.
+#   TESTS=… goes to pytest: folders, --ignore, -k.  JOBS: processes of the tests, by default one for each core.
 
 STACK ?= keras3
-JOBS ?= 2
+JOBS ?= $(shell nproc 2> /dev/null || getconf _NPROCESSORS_ONLN)
 MINUTES ?= 60
 SHELL := /bin/bash
 .DEFAULT_GOAL := help

@@ -60,21 +60,18 @@ def test_activation_names_by_source(huggingface, given, expected):
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"hidden_sise": 6}, "hidden_sise that it does"),
+    ({"hidden_sise": 6}, "hidden_sise"),
     ({"model_type": "bert"}, r"model_type='bert'"),
     ({"num_labels": 3}, "num_labels"),  # Hugging Face's key without Hugging Face's marks.
-    ({"hidden_size": 7}, "divisible.*Received: 7 and 3"),
-    ({"vocab_size": 0}, "vocab_size must be at least 1"),
-    ({"hidden_size": 6.0}, "hidden_size must be of the type int"),
-    ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be at least 0"),
-    ({"sharing": "some"}, "sharing must be one of"),
+    ({"hidden_size": 7}, "Received: 7 and 3"),
+    ({"vocab_size": 0}, "vocab_size .*Received: 0"),
+    ({"hidden_size": 6.0}, "hidden_size .* int.*Received: 6.0"),
+    ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob .*Received: 1.0"),
+    ({"sharing": "some"}, "sharing .*Received: 'some'"),
     ({"num_hidden_groups": 6}, "Received: 6 and 5"),
     ({"num_hidden_groups": 2, "sharing": "ffn"}, "Received: 2 with sharing=ffn"),
-    ({"num_hidden_layers": 10**9}, "num_hidden_layers must be at least 1 and at most 1024"),
-    (
-      {"hidden_size": 3 * 2**14, "num_hidden_layers": 1000, "sharing": "none"},
-      "at most 100 billion parameters",
-    ),
+    ({"num_hidden_layers": 10**9}, "num_hidden_layers .*1024.*Received: 1000000000"),
+    ({"hidden_size": 3 << 14, "num_hidden_layers": 1000, "sharing": "none"}, "100 billion"),
   ],
 )
 def test_bad_values_say_what_was_received(changes, message):
@@ -84,24 +81,20 @@ def test_bad_values_say_what_was_received(changes, message):
 
 def test_missing_key_and_unknown_name_and_bad_file(tmp_path):
   bert = {key: value for key, value in SMALL.items() if key != "embedding_size"}
-  with pytest.raises(UserError, match="without embedding_size"):
+  with pytest.raises(UserError, match="embedding_size"):
     AlbertConfig.from_dict(bert)
   with pytest.raises(UserError, match=r"base.*Received: 'huge'"):
     AlbertConfig.from_name("huge")
   with pytest.raises(TypeError, match="vocabsize"):
     AlbertConfig.from_name("base", vocabsize=3)
-  with pytest.raises(UserError, match="must exist"):
+  with pytest.raises(UserError, match=r"none\.json"):
     AlbertConfig.from_json_file(str(tmp_path / "none.json"))
 
 
 def test_known_unused_keys_are_accepted():
   unused = {"down_scale_factor": 1, "gap_size": 0, "layers_to_keep": [], "net_structure_type": 0}
-  huggingface = {
-    "architectures": ["AlbertForMaskedLM"],
-    "model_type": "albert",
-    "num_labels": 3,
-    "position_embedding_type": "absolute",
-  }
+  huggingface = {"architectures": ["AlbertForMaskedLM"], "model_type": "albert"}
+  huggingface |= {"num_labels": 3, "position_embedding_type": "absolute"}
   assert AlbertConfig.from_dict({**SMALL, **unused}) == AlbertConfig(**SMALL)
   assert AlbertConfig.from_dict({**SMALL, **unused, **huggingface}) == AlbertConfig(**SMALL)
 
@@ -112,22 +105,17 @@ def test_another_depth_needs_one_block_for_all_layers():
   for changes in ({"sharing": "ffn"}, {"num_hidden_groups": 2}, {"inner_group_num": 2}):
     other = dataclasses.replace(config, **changes)
     assert other.at_depth(None) == other.at_depth(other.num_hidden_layers) == other
-    with pytest.raises(UserError, match=r"one block that all layers share. Received: 3 layers"):
+    with pytest.raises(UserError, match="Received: 3 layers"):
       other.at_depth(3)
 
 
 def test_plain_names_are_version_2_and_frozen():
   for size in ("base", "large", "xlarge", "xxlarge"):
     assert AlbertConfig.from_name(size) == AlbertConfig.from_name(f"{size}_v2")
-    v1 = AlbertConfig.from_name(f"{size}_v1")
-    assert (
-      v1.hidden_dropout_prob
-      == v1.attention_probs_dropout_prob
-      == (0.0 if size == "xxlarge" else 0.1)
-    )
-    assert dataclasses.replace(
-      v1, hidden_dropout_prob=0, attention_probs_dropout_prob=0
-    ) == AlbertConfig.from_name(size)
+    v1, rate = AlbertConfig.from_name(f"{size}_v1"), 0.0 if size == "xxlarge" else 0.1
+    assert v1.hidden_dropout_prob == v1.attention_probs_dropout_prob == rate
+    without = dataclasses.replace(v1, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+    assert without == AlbertConfig.from_name(size)
   with pytest.raises(AttributeError):
     AlbertConfig(**SMALL).hidden_size = 3
   assert json.loads(AlbertConfig(**SMALL).to_json_string())["hidden_size"] == 6
@@ -135,19 +123,16 @@ def test_plain_names_are_version_2_and_frozen():
 
 def test_another_width_brings_what_follows_from_it():
   """F = 4 H and H / 64 heads, unless they are given; the size's own width changes nothing."""
-  base = AlbertConfig.from_name("base")
-  wide = base.resized(hidden_size=2048, num_hidden_layers=3)
-  assert wide == dataclasses.replace(
-    base, hidden_size=2048, num_hidden_layers=3, intermediate_size=8192, num_attention_heads=32
-  )
+  base, wide = AlbertConfig.from_name("base"), {"hidden_size": 2048, "num_hidden_layers": 3}
+  follows = dataclasses.replace(base, **wide, intermediate_size=8192, num_attention_heads=32)
+  assert base.resized(**wide) == follows
   told = base.resized(hidden_size=2048, intermediate_size=100, num_attention_heads=16)
   assert told == dataclasses.replace(
     base, hidden_size=2048, intermediate_size=100, num_attention_heads=16
   )
   xlarge = AlbertConfig.from_name("xlarge")  # 16 heads of 128, as in the release.
-  assert xlarge.resized(hidden_size=2048, num_hidden_layers=12) == dataclasses.replace(
-    xlarge, num_hidden_layers=12
-  )
+  shallow = dataclasses.replace(xlarge, num_hidden_layers=12)
+  assert xlarge.resized(hidden_size=2048, num_hidden_layers=12) == shallow
   bert = AlbertConfig.from_name("bert_base")
   assert bert.resized(hidden_size=128).embedding_size == 128  # Nothing is factorized there.
   assert bert.resized(hidden_size=128, embedding_size=64).embedding_size == 64
@@ -173,10 +158,8 @@ GOLDEN = {
 
 @pytest.mark.parametrize("name", SIZES)
 def test_named_size(name):
-  assert (
-    AlbertConfig.from_name(name).param_count()
-    == GOLDEN[name.removesuffix("_v1").removesuffix("_v2")]
-  )
+  expected = GOLDEN[name.removesuffix("_v1").removesuffix("_v2")]
+  assert AlbertConfig.from_name(name).param_count() == expected
 
 
 @pytest.mark.parametrize(
@@ -197,34 +180,25 @@ def test_release_table(size, block, masked_lm, sentence_order, everything):
   assert config.param_count(heads=("masked_lm", "sentence_order")) == everything
 
 
-@pytest.mark.parametrize(  # Tables 3 and 4: base, by embedding size and sharing.
-  ("embedding_size", "sharing", "expected"),
-  [
-    (64, "all", 9_681_408),
-    (128, "all", 11_683_584),
-    (256, "all", 15_687_936),
-    (768, "all", 31_114_752),
-    (64, "none", 87_648_000),
-    (128, "none", 89_650_176),
-    (256, "none", 93_654_528),
-    (768, "none", 109_081_344),
-    (128, "attention", 63_647_232),
-    (128, "ffn", 37_686_528),
-    (768, "attention", 83_078_400),
-    (768, "ffn", 57_117_696),
-  ],
-)
-def test_paper_tables_3_and_4(embedding_size, sharing, expected):
-  config = AlbertConfig.from_name("base", embedding_size=embedding_size, sharing=sharing)
-  assert config.param_count() == expected
+# Tables 3 and 4: base, by embedding size and sharing.
+TABLES_3_AND_4 = {
+  (64, "all"): 9_681_408, (128, "all"): 11_683_584, (256, "all"): 15_687_936, (768, "all"): 31_114_752,
+  (64, "none"): 87_648_000, (128, "none"): 89_650_176, (256, "none"): 93_654_528, (768, "none"): 109_081_344,
+  (128, "attention"): 63_647_232, (128, "ffn"): 37_686_528, (768, "attention"): 83_078_400, (768, "ffn"): 57_117_696,
+}  # fmt: skip
+
+
+def test_paper_tables_3_and_4():
+  for (embedding_size, sharing), expected in TABLES_3_AND_4.items():
+    config = AlbertConfig.from_name("base", embedding_size=embedding_size, sharing=sharing)
+    assert config.param_count() == expected, (embedding_size, sharing)
 
 
 def test_all_sizes():
   done = run_command(COMMAND)
   assert done.returncode == 0, done.stderr
-  assert (
-    "| xxlarge | 12 | 4,096 | 128 | all | 201,379,840 | 222,595,584 | 223,158,450 |" in done.stdout
-  )
+  row = "| xxlarge | 12 | 4,096 | 128 | all | 201,379,840 | 222,595,584 | 223,158,450 |"
+  assert row in done.stdout
 
 
 def test_one_configuration_and_a_mistake():

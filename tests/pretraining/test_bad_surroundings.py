@@ -74,13 +74,15 @@ def test_a_directory_in_use_is_refused_and_stays_as_it_is(copied, tmp_path):
 def test_a_run_whose_directory_was_taken_over_ends_at_its_next_report_and_writes_no_more(
   finished, tmp_path, monkeypatch
 ):
+  other_owners = []
+
   def check(self):
-    raise UserError("another process took over")
+    if other_owners:
+      raise UserError("another process took over")
 
-  def take_over():
-    monkeypatch.setattr(DirectoryLock, "check", check)
-
-  with after_report(2, take_over), pytest.raises(UserError, match="another process took over"):
+  monkeypatch.setattr(DirectoryLock, "check", check)
+  taken_over = after_report(2, lambda: other_owners.append("another"))
+  with taken_over, pytest.raises(UserError, match="another process took over"):
     run_pretraining(dataclasses.replace(finished, output_dir=str(tmp_path / "run")))
   assert [line["step"] for line in read_metrics(f"{tmp_path}/run/metrics.jsonl")] == [2]
   assert not (tmp_path / "run/curves.png").exists()

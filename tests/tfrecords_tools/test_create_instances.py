@@ -45,16 +45,15 @@ class _Instance(NamedTuple):
   record: bytes
   kinds: np.ndarray
 
+  @property
+  def view(self):
+    return view_instance(decode_example(self.record[12:-4]))
+
 
 def _instances(tokenizer, documents, choices, seed):
   limit = None if choices.is_original else choices.max_num_tokens // 2
-  tokenized = [
-    document
-    for document in BlockTokenizer(tokenizer, choices.whole_word)(
-      documents, max_sentence_tokens=limit
-    )
-    if document.num_sentences
-  ]
+  tokenize = BlockTokenizer(tokenizer, choices.whole_word)
+  tokenized = [d for d in tokenize(documents, max_sentence_tokens=limit) if d.num_sentences]
   stream = Stream(seed=seed, file_index=0, document=0, purpose=0)
   made = [
     (document, pair)
@@ -79,16 +78,11 @@ def test_every_instance_keeps_its_promises(tiny_tokenizer, choices, seed):
   rng = np.random.default_rng(seed)
   documents = tiny_corpus.documents(rng, 4)
   single = choices.sentence_pair == "none"
-  validator = Validator(
-    tiny_tokenizer,
-    spec=choices.spec,
-    whole_word=choices.whole_word,
-    sentence_pair=choices.sentence_pair,
-  )
+  rules = {"whole_word": choices.whole_word, "sentence_pair": choices.sentence_pair}
+  validator = Validator(tiny_tokenizer, spec=choices.spec, **rules)
   for document, instance in _instances(tiny_tokenizer, documents, choices, seed):
-    features = decode_example(instance.record[12:-4])
-    assert validator.problems(features) == []
-    view = view_instance(features)
+    assert validator.problems(decode_example(instance.record[12:-4])) == []
+    view = instance.view
     # Labels restore the original text exactly.
     a, b = instance.pair.a, instance.pair.b
     parts = [[tiny_tokenizer.cls_id], _text(a), [tiny_tokenizer.sep_id]]
@@ -109,9 +103,8 @@ def test_every_instance_keeps_its_promises(tiny_tokenizer, choices, seed):
     if choices.sentence_pair in ("sop", "ordered"):
       first, second = (b, a) if view.order_label else (a, b)
       assert first.document is second.document is document
-      assert (
-        first.end <= second.begin
-      )  # Label 1 is the swap of two segments in their order, and nothing else.
+      # Label 1 is the swap of two segments in their order, and nothing else.
+      assert first.end <= second.begin
       if not instance.pair.truncated:
         assert first.end == second.begin
     if choices.sentence_pair in ("none", "ordered"):
@@ -134,13 +127,11 @@ def test_without_truncation_all_text_is_used_once(tiny_tokenizer):
 def test_random_pieces_leave_special_ones_out(tiny_tokenizer, compatibility):
   """The original draws from the whole vocabulary."""
   documents = tiny_corpus.documents(np.random.default_rng(5), 150)
-  special = [
-    tiny_tokenizer.ids.get(piece, tiny_tokenizer.unk_id) for piece in tiny_corpus.SPECIAL_PIECES
-  ]
+  special = [tiny_tokenizer.ids.get(piece, 1) for piece in tiny_corpus.SPECIAL_PIECES]
   choices = RecordSettings(max_seq_length=128, masked_lm_prob=0.4, compatibility=compatibility)
   shown = []
   for _, instance in _instances(tiny_tokenizer, documents, choices, 6):
-    view = view_instance(decode_example(instance.record[12:-4]))
+    view = instance.view
     shown.append(view.ids[view.positions][instance.kinds == 2])
   assert np.isin(np.concatenate(shown), special).any() == (compatibility == "original")
 
@@ -160,9 +151,7 @@ def test_long_sentences_and_lone_words(tiny_tokenizer):
   assert list(_instances(tiny_tokenizer, [[word]], choices, 0)) == []  # One word cannot be a pair.
   single = dataclasses.replace(choices, sentence_pair="none")
   assert len(list(_instances(tiny_tokenizer, [[word]], single, 0))) == 1
-  assert (
-    list(_instances(tiny_tokenizer, [["\u0301", " "]], choices, 0)) == []
-  )  # Nothing is left of it.
+  assert list(_instances(tiny_tokenizer, [["\u0301", " "]], choices, 0)) == []  # Nothing is left.
 
 
 def test_words_one_by_one_give_the_tokenizers_ids(tiny_tokenizer, shared_dir):
@@ -171,9 +160,8 @@ def test_words_one_by_one_give_the_tokenizers_ids(tiny_tokenizer, shared_dir):
   wiki = (shared_dir / "data/corpora/wikiextractor/small").read_text(encoding="utf-8")
   released = AlbertTokenizer.from_pretrained(str(shared_dir / "data/vocab/30k-clean.model"))
   odd = ["a\u200bb \u00a8 x", "\u00a0Ünï 1,990, (12,)", "``a'' 'b'", "ΣΑΣ ΣΑΣ.", "が ﬁ ½", ""]
-  documents = [[line for line in text.splitlines() if line.strip()] for text in (novel, wiki)] + [
-    odd
-  ]
+  documents = [[line for line in text.splitlines() if line.strip()] for text in (novel, wiki)]
+  documents.append(odd)
   for tokenizer in (released, tiny_tokenizer):
     for document, tokenized in zip(documents, BlockTokenizer(tokenizer)(documents), strict=True):
       expected = tokenizer.encode_batch(document)
@@ -193,14 +181,11 @@ def test_original_segments_match_the_recorded_statistics(shared_dir):
   """
   golden = json.loads((shared_dir / "oracle/golden_data_stats_small.json").read_text())
   tokenizer = AlbertTokenizer.from_pretrained(SPM_MODEL)
-  documents = list(
-    iter_documents(
-      str(shared_dir / "oracle/golden_pretrain_input.txt"),
-      CorpusOptions(input_format="lines"),
-      stats=CorpusStats(),
-    )
+  path, options = (
+    f"{shared_dir}/oracle/golden_pretrain_input.txt",
+    CorpusOptions(input_format="lines"),
   )
-  tokenized = BlockTokenizer(tokenizer)(documents)
+  tokenized = BlockTokenizer(tokenizer)([*iter_documents(path, options, stats=CorpusStats())])
   choices = RecordSettings(max_seq_length=128, compatibility="original")
   seen = []
   for seed in range(40):
@@ -235,11 +220,6 @@ def test_bytes_of_a_seed_are_pinned():
 # ---------------------------------------------------------------------- pairs of segments
 
 
-def _pairs(tokenizer, documents, choices, seed):
-  for document, instance in _instances(tokenizer, documents, choices, seed):
-    yield document, instance.pair
-
-
 @pytest.mark.parametrize("compatibility", ["none", "original"])
 @pytest.mark.parametrize("sentence_pair", ["sop", "nsp"])
 def test_labels_are_balanced(tiny_tokenizer, sentence_pair, compatibility):
@@ -249,7 +229,7 @@ def test_labels_are_balanced(tiny_tokenizer, sentence_pair, compatibility):
   documents = tiny_corpus.documents(np.random.default_rng(2), 100, max_sentences=80)
   labels = [
     pair.label
-    for document, pair in _pairs(tiny_tokenizer, documents, choices, 4)
+    for document, (pair, _, _) in _instances(tiny_tokenizer, documents, choices, 4)
     # The original's lone sentence always gets a B from elsewhere, with label 1.
     if compatibility == "none" or pair.b.document is document or sentence_pair == "nsp"
   ]
@@ -259,9 +239,7 @@ def test_labels_are_balanced(tiny_tokenizer, sentence_pair, compatibility):
   assert abs(np.mean(labels) - 0.5) < 2.5 / np.sqrt(len(labels)) + lone
 
 
-@settings(
-  deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@_many
 @given(
   sizes=st.lists(st.integers(1, 6), min_size=1, max_size=4),
   compatibility=st.sampled_from(["none", "original"]),
@@ -274,7 +252,7 @@ def test_nsp_takes_a_random_b_from_another_document_or_not_at_all(
   choices = RecordSettings(max_seq_length=24, sentence_pair="nsp", compatibility=compatibility)
   rng = np.random.default_rng(seed)
   documents = [[tiny_corpus.sentence(rng) for _ in range(size)] for size in sizes]
-  for document, pair in _pairs(tiny_tokenizer, documents, choices, seed):
+  for document, (pair, _, _) in _instances(tiny_tokenizer, documents, choices, seed):
     assert pair.a.document is document
     assert (pair.b.document is document) == (pair.label == 0)
     assert pair.label == 0 or len(sizes) > 1

@@ -36,13 +36,7 @@ def records(tmp_path_factory, tiny_tokenizer):
   return _make(tmp_path_factory.mktemp("records"), tiny_tokenizer)
 
 
-@pytest.mark.parametrize(
-  "change",
-  [
-    {"sentence_pair": "none"},
-    {"compatibility": "original"},
-  ],
-)
+@pytest.mark.parametrize("change", [{"sentence_pair": "none"}, {"compatibility": "original"}])
 def test_our_own_records_are_valid(tmp_path, tiny_tokenizer, change):
   out = _make(tmp_path, tiny_tokenizer, dataclasses.replace(_CHOICES, **change))
   paths = list(map(str, out.glob("*.tfrecord")))
@@ -59,13 +53,8 @@ def test_the_command_shows_and_validates(records):
 
 
 def test_the_originals_records_are_valid_and_measured_alike(shared_dir):
-  result = run_command(
-    _COMMAND,
-    "--validate",
-    "--json",
-    f"--spm_model_file={SPM_MODEL}",
-    shared_dir / "oracle/golden_pretrain_strip.tfrecord",
-  )
+  flags = ("--validate", "--json", f"--spm_model_file={SPM_MODEL}")
+  result = run_command(_COMMAND, *flags, shared_dir / "oracle/golden_pretrain_strip.tfrecord")
   assert result.returncode == 0, result.stdout + result.stderr
   ours = json.loads(result.stdout.splitlines()[0])
   golden = json.loads((shared_dir / "oracle/golden_data_stats_small.json").read_text())
@@ -86,10 +75,8 @@ def _first(records):
 
 
 def _unmask_half_a_word(features):
-  positions, used = (
-    features[names.MASKED_LM_POSITIONS],
-    int(features[names.MASKED_LM_WEIGHTS].sum()),
-  )
+  positions = features[names.MASKED_LM_POSITIONS]
+  used = int(features[names.MASKED_LM_WEIGHTS].sum())
   inside = (np.diff(positions) == 1) & (features[names.TOKEN_BOUNDARY][positions[1:]] == 0)
   drop = int(np.flatnonzero(inside)[0]) + 1
   features[names.INPUT_IDS][positions[drop]] = features[names.MASKED_LM_IDS][drop]

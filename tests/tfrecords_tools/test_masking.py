@@ -55,11 +55,8 @@ def test_spans_equal_the_twin(sequences, seed, whole_words, original):
   groups, maskable, segments = [], [], []
   for a, b, _ in sequences:
     separators = [True] + [False] * len(a) + [True] + [False] * len(b) + [True]
-    groups.append(
-      twin.word_groups(
-        [True, *a, True, *b, True], separators, whole_words=whole_words, glue=original
-      )
-    )
+    starts = [True, *a, True, *b, True]
+    groups.append(twin.word_groups(starts, separators, whole_words=whole_words, glue=original))
     maskable.append(np.flatnonzero(~np.array(separators)).tolist())
     segments.append([0 if original else int(group[0] > len(a)) for group in groups[-1]])
   arrays = _offsets(groups, maskable)
@@ -126,9 +123,8 @@ def test_replacements_are_80_10_10():
   assert (ids[kinds == 0] == 4).all()
   assert (ids[kinds == 1] == 7).all()
   counts = np.bincount(ids[kinds == 2], minlength=105)[5:]
-  assert abs(counts - counts.mean()).max() < 6 * np.sqrt(
-    counts.mean()
-  )  # Uniform over the vocabulary.
+  # Uniform over the vocabulary.
+  assert abs(counts - counts.mean()).max() < 6 * np.sqrt(counts.mean())
 
 
 def test_masked_runs_match_the_original_on_its_own_sequences(shared_dir):
@@ -137,17 +133,12 @@ def test_masked_runs_match_the_original_on_its_own_sequences(shared_dir):
   golden = json.loads((shared_dir / "oracle/golden_data_stats_small.json").read_text())
   measured, again = Measurements(tokenizer), Measurements(tokenizer)
   cumulative = np.cumsum(RecordSettings().ngram_probabilities)
-  stream = _stream(5)
+  starts, stream = tokenizer.word_starts("original"), _stream(5)
   for record in read_records(str(shared_dir / "oracle/golden_pretrain_strip.tfrecord")):
     view = view_instance(decode_example(record))
     measured.add(view)
-    separators = (view.restored == tokenizer.cls_id) | (view.restored == tokenizer.sep_id)
-    groups = twin.word_groups(
-      tokenizer.word_starts("original")[view.restored],
-      separators.tolist(),
-      whole_words=True,
-      glue=True,
-    )
+    separators = np.isin(view.restored, [tokenizer.cls_id, tokenizer.sep_id])
+    groups = twin.word_groups(starts[view.restored], separators, whole_words=True, glue=True)
     maskable = np.flatnonzero(~separators)
     budget = masking.prediction_budget(len(view.ids), masked_lm_prob=0.15, max_predictions=20)
     assert len(view.positions) == budget  # The original meets it exactly.
@@ -164,21 +155,11 @@ def test_masked_runs_match_the_original_on_its_own_sequences(shared_dir):
       positions = np.sort([place for words in found for word in words for place in word])
       again.add(dataclasses.replace(view, positions=positions, labels=view.restored[positions]))
   theirs, ours = measured.summary(), again.summary()
-  for name in (
-    "instances",
-    "label1_fraction",
-    "seq_len_mean",
-    "predictions_mean",
-    "masked",
-    "run_pieces",
-  ):
-    assert theirs[name] == pytest.approx(golden[name], abs=1e-12), (
-      name
-    )  # We measure as the oracle did.
+  # We measure as the oracle did.
+  for name in "instances label1_fraction seq_len_mean predictions_mean masked run_pieces".split():
+    assert theirs[name] == pytest.approx(golden[name], abs=1e-12), name
   runs = golden["instances"] * 6  # About as many runs as were recorded.
   for name in ("run_words", "run_pieces"):
     for length, share in golden[name].items():
-      assert abs(ours[name].get(length, 0.0) - share) < 1.2 * _binomial_bound(share, runs) + 1e-3, (
-        name,
-        length,
-      )
+      difference = abs(ours[name].get(length, 0.0) - share)
+      assert difference < 1.2 * _binomial_bound(share, runs) + 1e-3, (name, length)

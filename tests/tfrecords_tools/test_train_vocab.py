@@ -14,9 +14,9 @@ from tfrecords_tools import vocabulary
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats
 
 _COMMAND = "tfrecords_tools/train_vocab.py"
-_WORDS = (
-  "sun moon star river stone bread water light green house winter summer paper Café naïve".split()
-)
+_FILES = {"spm.json", "spm.model", "spm.vocab"}
+_WORDS = "sun moon star river stone bread water light green house winter summer paper".split()
+_WORDS += ["Café", "naïve"]
 
 
 @pytest.fixture(scope="module")
@@ -33,30 +33,19 @@ def test_command_makes_albert_ids_and_the_same_bytes(tmp_path: pathlib.Path, sen
     (tmp_path / f"part{index}.txt").write_text("\n".join(part), encoding="utf-8")
   models = []
   for prefix in ("one/spm", "two/other"):
-    flags = [
-      f"--input={tmp_path}/part*.txt",
-      f"--model_prefix={tmp_path}/{prefix}",
-      "--vocab_size=120",
-      "--input_sentence_size=300",
-    ]
-    result = run_command(_COMMAND, *flags)
+    paths = (f"--input={tmp_path}/part*.txt", f"--model_prefix={tmp_path}/{prefix}")
+    result = run_command(_COMMAND, *paths, "--vocab_size=120", "--input_sentence_size=300")
     assert result.returncode == 0, result.stderr
     assert "120 tokens from 400 sentences in 2 files" in result.stdout
     assert "training on 300 of 400 sentences, which takes about " in result.stderr
     models.append((tmp_path / f"{prefix}.model").read_bytes())
   assert models[0] == models[1]
-  assert sorted(path.name for path in (tmp_path / "one").iterdir()) == [
-    "spm.json",
-    "spm.model",
-    "spm.vocab",
-  ]
+  assert {path.name for path in (tmp_path / "one").iterdir()} == _FILES
   tokenizer = AlbertTokenizer.from_pretrained(str(tmp_path / "one" / "spm.model"))
   first = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "(", ")", '"', "-", ".", "–", "£", "€"]
   assert tokenizer.pieces[:13] == first
   assert tokenizer.vocab_size == 120
-  assert (
-    tokenizer.decode(tokenizer.encode("Café WINTER")) == "cafe winter"
-  )  # Trained on normalised text.
+  assert tokenizer.decode(tokenizer.encode("Café WINTER")) == "cafe winter"  # Normalised.
   vocab = (tmp_path / "one" / "spm.vocab").read_text(encoding="utf-8").splitlines()
   assert [line.split("\t")[0] for line in vocab] == tokenizer.pieces
 
@@ -69,10 +58,9 @@ def test_settings_travel_with_the_model(tmp_path: pathlib.Path, sentences: list[
 
 
 def test_sizes_that_cannot_be(tmp_path: pathlib.Path, sentences: list[str]):
-  with pytest.raises(UserError, match=r"train 5,000 tokens.*Please set it to a value <= \d+"):
-    vocabulary.train(iter(sentences), vocabulary.VocabularySpec(vocab_size=5000))
-  with pytest.raises(UserError, match=r"smaller than required_chars"):
-    vocabulary.train(iter(sentences), vocabulary.VocabularySpec(vocab_size=20))
+  for size, received in ((5000, r"5,000 tokens.* <= \d+"), (20, "required_chars")):
+    with pytest.raises(UserError, match=received):
+      vocabulary.train(iter(sentences), vocabulary.VocabularySpec(vocab_size=size))
   (tmp_path / "in.txt").write_text("\n".join(sentences), encoding="utf-8")
   result = run_command(
     _COMMAND, f"--input={tmp_path}/in.txt", f"--model_prefix={tmp_path}/out", "--vocab_size=5000"
@@ -86,50 +74,45 @@ def test_sizes_that_cannot_be(tmp_path: pathlib.Path, sentences: list[str]):
   assert "without a single sentence" in result.stderr
 
 
-def _make(folder: pathlib.Path, **spec):
-  vocabulary.make(
-    files.expand_globs(f"{folder}/in/*"),
-    CorpusOptions(),
-    vocabulary.VocabularySpec(vocab_size=100, **spec),
-    model_prefix=f"{folder}/spm",
-    stats=CorpusStats(),
-  )
+@pytest.fixture
+def texts(tmp_path: pathlib.Path, sentences: list[str]) -> pathlib.Path:
+  """A folder with one good file."""
+  (tmp_path / "in").mkdir()
+  (tmp_path / "in" / "a.txt").write_text("\n".join(sentences), encoding="utf-8")
+  return tmp_path / "in"
+
+
+def _make(folder: pathlib.Path):
+  spec = vocabulary.VocabularySpec(vocab_size=100)
+  paths, options = files.expand_globs(f"{folder}/in/*"), CorpusOptions()
+  vocabulary.make(paths, options, spec, model_prefix=f"{folder}/spm", stats=CorpusStats())
+
+
+_CUT = gzip.compress(random.Random(1).randbytes(9000).hex().encode())[:-2000]
 
 
 @pytest.mark.parametrize(
-  ("name", "content", "message"),
+  ("name", "content", "received"),
   [
-    (
-      "b.txt",
-      b'<doc id="1" url="u" title="T">\nT\n\nText.\n</doc>\n',
-      r"in/b\.txt, with blocks <doc.*--json",
-    ),
-    (
-      "b.txt.gz",
-      gzip.compress(random.Random(1).randbytes(9000).hex().encode())[:-2000],
-      r"b\.txt\.gz.*cut short",
-    ),
+    ("b.txt", b'<doc id="1" url="u" title="T">\nT\n\nText.\n</doc>\n', r"in/b\.txt.*--json"),
+    ("b.txt.gz", _CUT, r"b\.txt\.gz"),
   ],
   ids=["markup", "truncated"],
 )
 def test_a_broken_file_is_told_before_training(
-  tmp_path: pathlib.Path, sentences: list[str], name: str, content: bytes, message: str, capfd
+  tmp_path: pathlib.Path, texts: pathlib.Path, name: str, content: bytes, received: str, capfd
 ):
   """The first file is sound and would be enough text for this vocabulary."""
-  (tmp_path / "in").mkdir()
-  (tmp_path / "in" / "a.txt").write_text("\n".join(sentences), encoding="utf-8")
-  (tmp_path / "in" / name).write_bytes(content)
-  with pytest.raises(UserError, match=message):
+  (texts / name).write_bytes(content)
+  with pytest.raises(UserError, match=received):
     _make(tmp_path)
   assert [path.name for path in tmp_path.iterdir()] == ["in"]
   assert "training on" not in capfd.readouterr().err
 
 
 def test_one_process_at_a_time_makes_a_prefix(
-  tmp_path: pathlib.Path, sentences: list[str], monkeypatch
+  tmp_path: pathlib.Path, texts: pathlib.Path, monkeypatch
 ):
-  (tmp_path / "in").mkdir()
-  (tmp_path / "in" / "a.txt").write_text("\n".join(sentences), encoding="utf-8")
   train, refusals = vocabulary.train, []
 
   def train_while_another_starts(*arguments, **more):
@@ -142,17 +125,10 @@ def test_one_process_at_a_time_makes_a_prefix(
   monkeypatch.setattr(vocabulary, "train", train_while_another_starts)
   _make(tmp_path)
   assert len(refusals) == 1
-  assert sorted(path.name for path in tmp_path.iterdir()) == [
-    "in",
-    "spm.json",
-    "spm.model",
-    "spm.vocab",
-  ]
+  assert {path.name for path in tmp_path.iterdir()} == {"in", *_FILES}
 
 
 def test_numbers_have_upper_bounds():
   for name in ("vocab_size", "num_threads"):
-    with pytest.raises(
-      UserError, match=rf"{name} must be at least \d+ and at most \d+\. Received: {1 << 40}"
-    ):
+    with pytest.raises(UserError, match=rf"{name} .*at most \d+\. Received: {1 << 40}"):
       vocabulary.VocabularySpec(**{name: 1 << 40})

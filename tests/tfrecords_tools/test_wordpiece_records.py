@@ -18,7 +18,6 @@ from albert_tf.checkpoints.convert import convert
 from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.finetuning.initialize import read_start
 from albert_tf.keras_api.exports import export_saved_model
-from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pretraining.record_source import describe_records
 from albert_tf.pretraining.run import run_pretraining
 from albert_tf.pretraining.settings import PretrainingSettings
@@ -96,11 +95,9 @@ def test_records_are_valid_and_shown_as_text(
   paths = [*_paths(records, "train"), *_paths(records, "eval")]
   findings = inspect_files(paths, tokenizer, validate=True)
   assert findings.problems == []
-  shown = [
-    render(view, tokenizer)
-    for path in paths
-    for _, view in views(path, tokenizer, Findings(tokenizer))
-  ]
+  shown = []
+  for path in paths:
+    shown += [render(view, tokenizer) for _, view in views(path, tokenizer, Findings(tokenizer))]
   assert any("Ü" in text for text in shown)  # Case and accents are there.
   assert all(text.count("[SEP]") == 2 and "##" not in text for text in shown)
   assert records[1].vocab_sha256 == tokenizer.model_sha256
@@ -108,27 +105,19 @@ def test_records_are_valid_and_shown_as_text(
 
 def _settings(records: tuple[pathlib.Path, Manifest], folder: pathlib.Path) -> PretrainingSettings:
   """Two updates with fresh masks, as the records say."""
-  train = _paths(records, "train")
-  source = describe_records(
-    train,
-    _paths(records, "eval"),
-    spm_model_file="",
-    max_seq_length=None,
-    max_predictions_per_seq=None,
-  )
+  train, held_out = _paths(records, "train"), _paths(records, "eval")
+  lengths = {"max_seq_length": None, "max_predictions_per_seq": None}
+  source = describe_records(train, held_out, spm_model_file="", **lengths)
   # The same vocabulary, named: case and accents stay those of the records.
-  path, lengths = (
-    str(records[0] / "vocab.txt"),
-    {"max_seq_length": None, "max_predictions_per_seq": None},
-  )
-  named = describe_records(train, [], spm_model_file=path, **lengths)
+  named = describe_records(train, [], spm_model_file=str(records[0] / "vocab.txt"), **lengths)
   assert named.tokenizer_path == source.tokenizer_path == str(records[0])
   return tiny_settings(
     folder,
     "run",
     input_files=tuple(train),
     eval_input_files=(),
-    optimizer=OptimizerConfig(num_train_steps=2, num_warmup_steps=1),
+    num_train_steps=2,
+    num_warmup_steps=1,
     save_checkpoints_steps=2,
     model=tiny_config(vocab_size=source.vocab_size, num_hidden_layers=1),
     max_seq_length=16,
@@ -153,16 +142,12 @@ def test_pretraining_with_fresh_masks_and_what_follows(
   convert(run.output_dir, str(tmp_path / "theirs"), ConvertOptions(output_format="huggingface"))
   theirs = json.loads((tmp_path / "theirs" / "tokenizer_config.json").read_text())
   assert theirs.pop("model_max_length") == run.model.max_position_embeddings
-  assert theirs == {
-    "tokenizer_class": "BertTokenizer",
-    "do_lower_case": False,
-    "strip_accents": None,
-  }
+  choices = {"do_lower_case": False, "strip_accents": None}
+  assert theirs == {"tokenizer_class": "BertTokenizer", **choices}
   assert load_tokenizer(str(tmp_path / "theirs")).config == tokenizer.config
   served = export_saved_model(
     model="fill_mask", init_checkpoint=run.output_dir, output_dir=str(tmp_path / "served")
   )
-  outputs = LoadedModel(served).run(
-    "serving_default", {"text": np.array(["Über [MASK] café".encode()], object)}
-  )
+  text = np.array(["Über [MASK] café".encode()], object)
+  outputs = LoadedModel(served).run("serving_default", {"text": text})
   assert {word.decode() for word in outputs["words"].ravel()} <= set(tokenizer.pieces[5:])
