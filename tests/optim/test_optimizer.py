@@ -37,9 +37,9 @@ def train(strategy, examples, *, steps=3, micro_batches=1, config=CONFIG):
       with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.square(x @ variables["a/kernel"] + variables["a/bias"])) / B
       gradients = tape.gradient(loss, variables)
-      total = (
-        gradients if total is None else {name: total[name] + gradients[name] for name in total}
-      )
+      if total is not None:
+        gradients = {name: total[name] + gradients[name] for name in total}
+      total = gradients
     total = context.all_reduce(tf.distribute.ReduceOp.SUM, total)
     clipped, norm = clip_by_global_norm(total, config.clip_norm)
     norms = optimizer.apply(clipped, rate_after_steps(optimizer.step, config))
@@ -53,16 +53,12 @@ def train(strategy, examples, *, steps=3, micro_batches=1, config=CONFIG):
 
   _, norms = many_steps(tf.constant(steps))
   assert many_steps.experimental_get_tracing_count() == 1
-  state = {**variables, **optimizer.slots()}
-  for name, variable in state.items():
-    copies = [np.asarray(copy) for copy in strategy.experimental_local_results(variable)]
-    for copy in copies[1:]:
-      np.testing.assert_array_equal(copies[0], copy, err_msg=name)
+  values = {}
+  for name, variable in {**variables, **optimizer.slots()}.items():
+    values[name], *others = map(np.asarray, strategy.experimental_local_results(variable))
+    for other in others:
+      np.testing.assert_array_equal(values[name], other, err_msg=name)
   assert int(optimizer.step.numpy()) == steps
-  values = {
-    name: strategy.experimental_local_results(variable)[0].numpy()
-    for name, variable in state.items()
-  }
   return values, [float(strategy.experimental_local_results(norm)[0]) for norm in norms]
 
 

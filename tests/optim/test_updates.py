@@ -43,11 +43,8 @@ def test_lamb_equals_numpy(bias_correction, decay, adapt):
 
 def test_trust_ratio_is_one_where_a_norm_is_zero():
   zero, one = tf.zeros([2, 3]), tf.ones([2, 3])
-  assert [float(trust_ratio(p, u)) for p, u in [(zero, one), (one, zero), (zero, zero)]] == [
-    1.0,
-    1.0,
-    1.0,
-  ]
+  for weights, update in ((zero, one), (one, zero), (zero, zero)):
+    assert float(trust_ratio(weights, update)) == 1.0
   assert float(trust_ratio(one * 3.0, one * 2.0)) == 1.5
 
 
@@ -55,9 +52,8 @@ def test_first_two_steps_equal_the_original():
   """The recorded slots give the clipped gradients: g₁ = m₁/(1-β₁), g₂ = (m₂ - β₁ m₁)/(1-β₁)."""
   lamb = golden("lamb")
   reader = tf.train.load_checkpoint(golden_checkpoint("tiny"))
-  names = [
-    name for name in lamb.names("gather/after_1/") if not name.endswith(("/adam_m", "/adam_v"))
-  ]
+  slots = ("/adam_m", "/adam_v")
+  names = [name for name in lamb.names("gather/after_1/") if not name.endswith(slots)]
   assert len(names) == 31  # All but the word embeddings, whose steps are not recorded.
   variables = {name: tf.Variable(reader.get_tensor(name)) for name in names}
   optimizer = build_optimizer(OptimizerConfig(), variables)
@@ -66,17 +62,13 @@ def test_first_two_steps_equal_the_original():
     after = {name: lamb[f"gather/after_{t}/{name}"] for name in names}
     m_after = {name: lamb[f"gather/after_{t}/{name}/adam_m"].astype(np.float64) for name in names}
     gradients = {name: (m_after[name] - 0.9 * m_before[name]) / 0.1 for name in names}
-    optimizer.apply(
-      {name: tf.constant(g, tf.float32) for name, g in gradients.items()}, learning_rate
-    )
+    gradients = {name: tf.constant(g, tf.float32) for name, g in gradients.items()}
+    optimizer.apply(gradients, learning_rate)
     for name in names:
-      np.testing.assert_allclose(
-        variables[name], after[name], rtol=0, atol=3e-7, err_msg=f"{name} after {t}"
-      )
-      recorded_v = lamb[f"gather/after_{t}/{name}/adam_v"]
-      np.testing.assert_allclose(
-        optimizer.slots()[f"{name}/adam_v"], recorded_v, rtol=1e-4, atol=1e-12
-      )
+      place = f"{name} after {t}"
+      np.testing.assert_allclose(variables[name], after[name], rtol=0, atol=3e-7, err_msg=place)
+      v, recorded = optimizer.slots()[f"{name}/adam_v"], lamb[f"gather/after_{t}/{name}/adam_v"]
+      np.testing.assert_allclose(v, recorded, rtol=1e-4, atol=1e-12, err_msg=place)
     m_before = m_after
 
 
@@ -100,10 +92,8 @@ def test_bias_corrected_lamb_equals_tensorflow_addons():
     variables = {key: tf.Variable(value.astype(np.float32)) for key, value in initial.items()}
     optimizer = build_optimizer(OptimizerConfig(name=name, bias_correction=True), variables)
     for t in range(5):
-      norms = optimizer.apply(
-        {key: tf.constant(np.sin(value * 3.0 + t), tf.float32) for key, value in initial.items()},
-        0.03,
-      )
+      gradients = {key: np.sin(value * 3.0 + t).astype("f") for key, value in initial.items()}
+      norms = optimizer.apply({key: tf.constant(g) for key, g in gradients.items()}, 0.03)
     assert int(optimizer.step) == 5
     results[name] = {**variables, **optimizer.slots()}, norms
   ours, addons = results["lamb"], results["tfa_lamb"]

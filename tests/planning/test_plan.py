@@ -21,11 +21,8 @@ BATCH = ["--size=base", "--topology=v3:2x2", "--per_core_batch_size=8"]
 def test_a_time_is_a_bound_and_a_range():
   """The range has the shares of peak of published runs, and is never below the bound."""
   at_least, low, high = plan.step_seconds(BASE, SHAPE, V3.chip)
-  flops = (
-    8
-    * STEP_PER_FORWARD
-    * forward_flops_per_example(BASE, max_seq_length=512, max_predictions_per_seq=20)
-  )
+  forward = forward_flops_per_example(BASE, max_seq_length=512, max_predictions_per_seq=20)
+  flops = 8 * STEP_PER_FORWARD * forward
   assert (low, high) == pytest.approx((flops / 61.5e12 / 0.65, flops / 61.5e12 / 0.43))
   assert at_least < low
   text = plan.describe(BASE, SHAPE, V3, usd_per_chip_hour=2.0, num_train_steps=1_000_000)
@@ -64,21 +61,15 @@ def test_the_fastest_micro_batches(chip, length, micro_batches):
 def test_with_dropout_smaller_micro_batches_are_faster():
   """Its random bits are larger than the scores, and leave the chip earlier."""
   whole = StepShape(per_core_batch_size=512)
-  configs = {name: AlbertConfig.from_name(name) for name in ("base", "base_v1")}
-  chosen = {
-    name: plan.fastest_micro_batches(configs[name], whole, CHIPS["v5e"]) for name in configs
-  }
-  assert {name: shape.per_core_batch_size for name, shape in chosen.items()} == {
-    "base": 8,
-    "base_v1": 2,
-  }
+  for name, size in (("base", 8), ("base_v1", 2)):
+    chosen = plan.fastest_micro_batches(AlbertConfig.from_name(name), whole, CHIPS["v5e"])
+    assert chosen.per_core_batch_size == size
 
 
 def test_what_fits_instead():
   large = ["--flagfile=recipes/albert_base_v1.flags", "--topology=v3:2x2", "--estimate_only"]
-  instead, taken = run_script(
-    "compile_for_tpu", [large, [*large, "--gradient_accumulation_steps=0"]]
-  )
+  commands = [large, [*large, "--gradient_accumulation_steps=0"]]
+  instead, taken = run_script("compile_for_tpu", commands)
   assert "It does NOT fit: 162.32 GiB ± 16% of 15.48 GiB a core" in instead.stdout
   assert "with --gradient_accumulation_steps=16: 10.36 GiB, fits" in instead.stdout
   assert "32 x 16 a core" in taken.stdout
@@ -93,10 +84,8 @@ def test_bad_input():
     "Use 8": ["--size=base", "--topology=v3:2x2", "--train_batch_size=9"],
     "max_position": [*BATCH, "--max_seq_length=1024"],
   }
-  runs = run_script(
-    "compile_for_tpu", [["--estimate_only", *arguments] for arguments in cases.values()]
-  )
-  for message, run in zip(cases, runs, strict=True):
+  commands = [["--estimate_only", *arguments] for arguments in cases.values()]
+  for message, run in zip(cases, run_script("compile_for_tpu", commands), strict=True):
     assert (run.status, message in run.stderr) == (2, True), run
 
 

@@ -7,6 +7,7 @@ import pytest
 from support.made_records import contents
 from support.tiny_pretraining import tiny_settings
 from support.tiny_records import random_examples, tiny_config, write_records
+from support.tiny_step import eagerly
 import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops as iterators
 
@@ -20,6 +21,15 @@ from albert_tf.pretraining.step import TrainStep
 from albert_tf.pretraining.watch import NonFiniteError
 from albert_tf.records.tfrecord import frame_record
 from albert_tf.runs.settings import DistributionConfig
+
+# Input functions are graphs all the same, and TensorFlow says so.
+pytestmark = pytest.mark.filterwarnings("ignore:Even though the .tf.config:UserWarning")
+
+
+@pytest.fixture(autouse=True)
+def without_graphs():
+  with eagerly():
+    yield
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -59,23 +60,20 @@ def _describe(paths, eval_paths=()):
     ({"vocab_sha256": "cd"}, "vocab_sha256 'cd' in {b}, 'ab' in {a}"),
     ({"max_seq_length": 512}, "max_seq_length 512 in {b}, 128 in {a}"),
     ({"sentence_pair": "nsp"}, "sentence_pair 'nsp' in {b}, 'sop' in {a}"),
-    (
-      {"settings": {"tokenizer": {"do_lower_case": False}}},
-      "do_lower_case False in {b}, True in {a}",
-    ),
+    ({"settings": {"tokenizer": {"do_lower_case": 0}}}, "do_lower_case 0 in {b}, True in {a}"),
   ],
 )
 def test_directories_that_contradict_each_other_are_refused(tmp_path, change, received):
   one, one_held_out = _directory(tmp_path, "a")
   other, other_held_out = _directory(tmp_path, "b", **change)
   expected = received.format(a=tmp_path / "a", b=tmp_path / "b")
-  with pytest.raises(UserError) as refused:
-    _describe([*one, *other])
-  assert f"Received: {expected}. Name directories" in str(refused.value)
-  for held_out in ([one_held_out, other_held_out], [other_held_out]):
-    with pytest.raises(UserError) as refused:
-      _describe(one, held_out)
-    assert expected in str(refused.value)
+  for train, held_out in (
+    ([*one, *other], []),
+    (one, [one_held_out, other_held_out]),
+    (one, [other_held_out]),
+  ):
+    with pytest.raises(UserError, match=re.escape(f"Received: {expected}")):
+      _describe(train, held_out)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +95,7 @@ def test_a_directory_without_a_manifest_among_others_is_refused(tmp_path):
   paths = _directory(tmp_path, "a")[0] + _directory(tmp_path, "b")[0]
   os.remove(tmp_path / "b" / "manifest.json")
   for order in (paths, paths[::-1]):
-    with pytest.raises(
-      UserError, match=rf"{tmp_path}/a, which has a .* and {tmp_path}/b, which has none"
-    ):
+    with pytest.raises(UserError, match=f"{tmp_path}/a, .* {tmp_path}/b"):
       find_manifests(order)
   os.remove(tmp_path / "a" / "manifest.json")
   assert find_manifests(paths) == {}  # Records of the original have none anywhere.
@@ -112,9 +108,7 @@ def test_missing_shards_are_an_error_and_a_part_is_read(tmp_path, scheme):
   os.remove(tmp_path / "a" / "eval-0")
   find_manifests(paths)  # A held-out file is not missed where none is read.
   os.remove(tmp_path / "a" / _TRAIN[1])
-  with pytest.raises(
-    UserError, match=rf"{tmp_path}/a, where 1 are missing, such as train-00001-of-00003\. Copy"
-  ):
+  with pytest.raises(UserError, match=f"{tmp_path}/a, where 1 .* train-00001-of-00003"):
     find_manifests([paths[0], paths[2]])
 
 
@@ -123,16 +117,15 @@ def test_a_shard_that_the_manifest_does_not_list_is_refused(tmp_path):
   paths, held_out = _directory(tmp_path, "a")
   extra = str(tmp_path / "a" / "train-00003-of-00003")
   shutil.copy(held_out, extra)
-  with pytest.raises(UserError, match=rf"{extra}, which is not listed.* move the other file out"):
-    _describe([*paths, extra], [held_out])
-  with pytest.raises(UserError, match=rf"{extra}, which is not listed"):
-    _describe(paths, [extra])
+  for train, evaluated in (([*paths, extra], [held_out]), (paths, [extra])):
+    with pytest.raises(UserError, match=f"Received: .*{extra}"):
+      _describe(train, evaluated)
   assert _describe(paths, [held_out]).max_seq_length == 128
 
 
 def test_held_out_records_are_not_trained(tmp_path):
   paths, held_out = _directory(tmp_path, "a")
-  with pytest.raises(UserError, match=rf"--input_file with {held_out}.*train-\*"):
+  with pytest.raises(UserError, match=rf"--input_file .*{held_out}.*train-\*"):
     _describe([*paths, held_out], [held_out])
 
 
@@ -154,27 +147,23 @@ def test_a_manifest_is_read_back_and_compared(tmp_path):
     loaded.check(vocab_size=30000)
   path = tmp_path / "a" / "manifest.json"
   path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))
-  with pytest.raises(UserError, match=r"manifest\.json: format_version must be one of 1"):
+  with pytest.raises(UserError, match=r"manifest\.json: format_version .*Received: 2"):
     Manifest.find(str(tmp_path / "a"))
   assert Manifest.find(str(tmp_path / "none")) is None
 
 
 def test_a_file_that_is_not_the_one_described_is_refused(tmp_path):
   """A copy of another file, or a file that ends after a complete record, is found only by the manifest."""
-  records = [[frame_record(bytes([number]) * 20) for number in range(count)] for count in (3, 4)]
   shards = [tmp_path / name for name in _TRAIN[:2]]
-  for shard, framed in zip(shards, records, strict=True):
-    shard.write_bytes(b"".join(framed))
-  listed = [
-    RecordFile(shard.name, "train", len(framed), shard.stat().st_size, "00")
-    for shard, framed in zip(shards, records, strict=True)
-  ]
+  records = [frame_record(bytes([number]) * 20) for number in range(4)]
+  listed = []
+  for shard, count in zip(shards, (3, 4), strict=True):
+    shard.write_bytes(b"".join(records[:count]))
+    listed.append(RecordFile(shard.name, "train", count, shard.stat().st_size, "00"))
   dataclasses.replace(_MANIFEST, files=tuple(listed)).save(str(tmp_path))
   paths = list(map(str, shards))
   assert build_record_index(paths).num_records == 7
-  for damage in (shards[0].read_bytes(), b"".join(records[1][:2])):
+  for damage in (shards[0].read_bytes(), b"".join(records[:2])):
     shards[1].write_bytes(damage)
-    with pytest.raises(
-      UserError, match=rf"{_TRAIN[1]} with \d records in \d+ bytes, described with 4 in 144"
-    ):
+    with pytest.raises(UserError, match=rf"{_TRAIN[1]} with \d .* bytes, .* 4 in 144"):
       build_record_index(paths)

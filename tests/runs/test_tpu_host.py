@@ -25,22 +25,19 @@ PRETRAIN = ["--input_file=none", "--output_dir=none", "--size=tiny"]
 @pytest.mark.skipif(compat.TPU_KERNELS, reason="this TensorFlow has the kernels")
 @pytest.mark.parametrize("tpu", ["local", "grpc://127.0.0.1:1", "a-name"])
 def test_plain_tensorflow_is_named_with_the_lines_to_type(tpu):
-  with pytest.raises(
-    UserError, match=re.escape(f"--tpu={tpu} with TensorFlow {tf.__version__}")
-  ) as caught:
+  received = re.escape(f"--tpu={tpu} with TensorFlow {tf.__version__}")
+  with pytest.raises(UserError, match=received) as caught:
     make_strategy(DistributionConfig(tpu=tpu))
   assert "\n    make install STACK=tpu\n" in str(caught.value)
   assert f"--doctor --tpu={tpu}\n" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-  ("tpu", "reason"), [("local", "no /dev/accel"), ("grpc://127.0.0.1:1", "Connection refused")]
+  ("tpu", "reason"), [("local", "/dev/accel"), ("grpc://127.0.0.1:1", "Connection refused")]
 )
 def test_a_tpu_that_is_not_there_is_one_sentence(monkeypatch, tpu, reason):
   monkeypatch.setattr(compat, "TPU_KERNELS", True)
-  with pytest.raises(
-    UserError, match=rf"No TPU could be reached at --tpu={tpu} \(.*{reason}"
-  ) as caught:
+  with pytest.raises(UserError, match=rf"--tpu={tpu} \(.*{reason}") as caught:
     make_strategy(DistributionConfig(tpu=tpu))
   assert len(str(caught.value)) < 400
   assert "\n" not in str(caught.value)
@@ -62,29 +59,30 @@ def test_a_name_that_cannot_be_had_is_a_users_error(monkeypatch, said):
 
   monkeypatch.setattr(compat, "TPU_KERNELS", True)
   monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", resolver)
-  with pytest.raises(UserError, match="check name, zone and project") as caught:
+  with pytest.raises(UserError, match=re.escape(said)):
     make_strategy(DistributionConfig(tpu="my-slice", tpu_zone="z", gcp_project="p"))
-  assert said in str(caught.value)
   assert asked == [{"tpu": "my-slice", "zone": "z", "project": "p"}]
+
+
+def import_stand_in(folder, tensorflow, command="load_tensorflow()", **environment):
+  """What a process prints and ends with that starts with this text for TensorFlow."""
+  (folder / "tensorflow.py").write_text(tensorflow)
+  path = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+  hidden = ("TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS")
+  inherited = {name: value for name, value in os.environ.items() if name not in hidden}
+  return subprocess.run(
+    [sys.executable, "-c", f"from albert_tf.cli.startup import load_tensorflow; {command}"],
+    env={**inherited, "PYTHONPATH": path, **environment},
+    capture_output=True,
+    text=True,
+  )
 
 
 @pytest.mark.parametrize("command", ["load_tensorflow()", "load_tensorflow('local')"])
 def test_a_tensorflow_that_aborts_on_import_says_why(tmp_path, command):
   """A libtpu of another version does this: the native library writes a line and ends the process."""
-  (tmp_path / "tensorflow.py").write_text(
-    "import os; os.write(2, b'F0000 wrong libtpu\\n'); os.abort()"
-  )
-  path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-  code = f"from albert_tf.cli.startup import load_tensorflow; {command}"
-  environment = {
-    name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"
-  }
-  done = subprocess.run(
-    [sys.executable, "-c", code],
-    env={**environment, "PYTHONPATH": path},
-    capture_output=True,
-    text=True,
-  )
+  aborting = "import os; os.write(2, b'F0000 wrong libtpu\\n'); os.abort()"
+  done = import_stand_in(tmp_path, aborting, command)
   assert done.returncode == -signal.SIGABRT
   assert "F0000 wrong libtpu" in done.stderr
 
@@ -92,18 +90,9 @@ def test_a_tensorflow_that_aborts_on_import_says_why(tmp_path, command):
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="oneDNN's kernels are of x86-64")
 @pytest.mark.parametrize("by_user", ["", "0"])
 def test_commands_take_the_kernels_of_onednn_unless_the_user_does_not(tmp_path, by_user):
-  (tmp_path / "tensorflow.py").write_text(
-    "import os, sys; sys.exit(os.environ['TF_ENABLE_ONEDNN_OPTS'])"
-  )
-  environment = {
-    name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"
-  }
-  environment |= {"TF_ENABLE_ONEDNN_OPTS": by_user} if by_user else {}
-  environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-  code = "from albert_tf.cli.startup import load_tensorflow; load_tensorflow()"
-  done = subprocess.run(
-    [sys.executable, "-c", code], env=environment, capture_output=True, text=True
-  )
+  printing = "import os, sys; sys.exit(os.environ['TF_ENABLE_ONEDNN_OPTS'])"
+  environment = {"TF_ENABLE_ONEDNN_OPTS": by_user} if by_user else {}
+  done = import_stand_in(tmp_path, printing, **environment)
   assert done.stderr.split() == [by_user or "1"]
 
 
@@ -123,12 +112,10 @@ def test_chips(monkeypatch, tmp_path):
 def test_xla_of_the_host():
   """It is refused with a TPU, and on a TensorFlow that has XLA only for TPUs."""
   [beside_tpu] = run_script("run_pretrain", [[*PRETRAIN, "--use_xla", "--tpu=local"]])
-  assert (beside_tpu.status, "--tpu and --use_xla exclude each other" in beside_tpu.stderr) == (
-    2,
-    True,
-  )
+  assert beside_tpu.status == 2
+  assert "--tpu and --use_xla" in beside_tpu.stderr
   if not compat.HOST_XLA:
-    with pytest.raises(UserError, match="which has it for TPUs alone"):
+    with pytest.raises(UserError, match="--use_xla"):
       make_strategy(DistributionConfig(use_xla=True))
 
 
@@ -171,30 +158,26 @@ def test_a_malformed_tf_config_is_one_message(monkeypatch, text):
     make_strategy(DistributionConfig())
 
 
+OUT_OF_MEMORY = "OOM when allocating tensor with shape[9] and type float"
+OF_A_WORKER = "from remote target /job:worker/replica:0/task:1/device:CPU:0"
+CONTINUES = "The same command"
+
+
 @pytest.mark.parametrize(
   ("error", "words"),
   [
     (
-      tf.errors.ResourceExhaustedError(
-        None, None, "x\nOOM when allocating tensor with shape[9] and type float"
-      ),
-      "OOM when allocating tensor with shape[9] and type float. The step must fit into the devices' memory",
+      tf.errors.ResourceExhaustedError(None, None, f"x\n{OUT_OF_MEMORY}"),
+      [OUT_OF_MEMORY, "memory"],
     ),
     (
-      tf.errors.UnavailableError(
-        None,
-        None,
-        "Graph execution error:\n\nfrom remote target /job:worker/replica:0/task:1/device:CPU:0",
-      ),
-      "worker 1: from remote target /job:worker/replica:0/task:1/device:CPU:0. The same command continues",
+      tf.errors.UnavailableError(None, None, f"Graph execution error:\n\n{OF_A_WORKER}"),
+      [f"worker 1: {OF_A_WORKER}. {CONTINUES}"],
     ),
-    (
-      tf.errors.DataLossError(None, None, "corrupted record at 1367"),
-      "record at 1367. The same command",
-    ),
-    (OSError(28, "No space left on device"), "No space left on device. Free disk"),
+    (tf.errors.DataLossError(None, None, "corrupted record at 1367"), ["at 1367", CONTINUES]),
+    (OSError(28, "No space left on device"), ["No space left on device", "Free disk"]),
   ],
 )
 def test_what_a_runtime_says_comes_with_advice(error, words):
-  with pytest.raises(UserError, match=re.escape(words)), readable_errors():
+  with pytest.raises(UserError, match=".*".join(map(re.escape, words))), readable_errors():
     raise error

@@ -12,13 +12,8 @@ from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer
 
 _KEYS = ("input_ids", "input_mask", "segment_ids")
-_MASKED = [
-  "The capital of [MASK] is Paris, [MASK].",
-  "[MASK]",
-  "x [MASK][MASK]y",
-  "",
-  "un[MASK] able [MASK] 12,",
-]
+_MASKED = ["The capital of [MASK] is Paris, [MASK].", "[MASK]", "x [MASK][MASK]y", ""]
+_MASKED.append("un[MASK] able [MASK] 12,")
 _PAIRS = ["hello there my friend", "", "one", "", "x"]
 
 
@@ -45,12 +40,7 @@ def test_golden_rows(lower: bool, rule: str):
 
 
 def test_every_character(tokenizer: AlbertTokenizer, module: GraphTokenizer):
-  assigned = (
-    *range(0x32000),
-    *range(0xE0000, 0xE0200),
-    0xF0000,
-    sys.maxunicode - 2,
-  )  # And what is between.
+  assigned = (*range(0x32000), *range(0xE0000, 0xE0200), 0xF0000, sys.maxunicode - 2)
   texts = [f"A{char}b" for char in filter(is_character, map(chr, assigned))]
   normalized = module.normalize(tf.constant(texts)).numpy()
   assert [text.decode() for text in normalized] == [tokenizer.normalize(text) for text in texts]

@@ -47,15 +47,7 @@ def test_rules_by_example(tmp_path: pathlib.Path):
   assert "".join(map(tokenizer.piece_text, ["un", "##aff", "cafe"])) == " unaff cafe"
   for rule in ("original", "sentencepiece"):
     assert tokenizer.word_starts(rule).tolist() == [True] * 6 + [False] * 2 + [True] * 5
-  assert (
-    tokenizer.vocab_size,
-    tokenizer.pieces[10],
-    tokenizer.ids.get("none", tokenizer.unk_id),
-  ) == (
-    13,
-    " ",
-    1,
-  )
+  assert (tokenizer.vocab_size, tokenizer.pieces[10], tokenizer.unk_id) == (13, " ", 1)
   other = pickle.loads(pickle.dumps(tokenizer))
   assert other.encode("un [MASK] able!") == tokenizer.encode("un [MASK] able!")
 
@@ -92,8 +84,9 @@ def _assert_equal(vocab_file: str, lower: bool, accents: bool, texts: list[str])
 
 
 def _is_in_order(char: str) -> bool:
-  """Not a combining mark that is no accent, whose order the graph leaves as it is."""
-  return unicodedata.category(char) == "Mn" or not unicodedata.combining(char)
+  """A character that is no combining mark but an accent: the graph leaves the order of others."""
+  in_order = unicodedata.category(char) == "Mn" or not unicodedata.combining(char)
+  return is_character(char) and in_order
 
 
 @pytest.mark.parametrize("lower", [True, False])
@@ -108,41 +101,26 @@ def test_golden_rows_in_the_graph(vocab_file: str, lower: bool):
 @pytest.fixture(scope="module")
 def few_pieces(tmp_path_factory: pytest.TempPathFactory) -> str:
   """All of `_ODD` are pieces, so that what becomes of them is seen; some are part of longer ones."""
-  parts = [
-    "a",
-    "aσ",
-    "aς",
-    "9",
-    *(char for char in _ODD if char.isprintable() and not char.isspace()),
-  ]
-  inner = [
-    f"##{part}" for part in (*parts, "σa", "ς", "i", "\u1100", "\u1161", "\u11a8", "b", "\u0307")
-  ]
+  seen = [char for char in _ODD if char.isprintable() and not char.isspace()]
+  parts = ["a", "aσ", "aς", "9", *seen]
+  inside = [*parts, "σa", "ς", "i", "\u1100", "\u1161", "\u11a8", "b", "\u0307"]
+  pieces = [*SPECIAL, "a", *parts, "i", "\u1100", *(f"##{part}" for part in inside), "##a"]
   path = tmp_path_factory.mktemp("few") / "vocab.txt"
-  path.write_text(
-    "\n".join([*SPECIAL, "a", *parts, "i", "\u1100", *inner, "##a"]) + "\n", encoding="utf-8"
-  )
+  path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
   return str(path)
 
 
 @pytest.mark.parametrize(("lower", "accents", "step"), [(True, False, 1), (False, True, 5)])
 def test_every_character(few_pieces: str, lower: bool, accents: bool, step: int):
-  characters = (*range(0x32000), *range(0xE0000, 0xE0200), 0xF0000, 0x10FFFD)
-  _assert_equal(
-    few_pieces,
-    lower,
-    accents,
-    [f"A{char}9" for char in filter(is_character, map(chr, characters[::step]))],
-  )
+  points = (*range(0x32000), *range(0xE0000, 0xE0200), 0xF0000, 0x10FFFD)
+  texts = [f"A{char}9" for char in filter(is_character, map(chr, points[::step]))]
+  _assert_equal(few_pieces, lower, accents, texts)
 
 
 @settings(max_examples=30, deadline=None)
 @given(
   texts=st.lists(
-    st.text(
-      st.characters(codec="utf-8").filter(lambda char: is_character(char) and _is_in_order(char)),
-      max_size=20,
-    )
+    st.text(st.characters(codec="utf-8").filter(_is_in_order), max_size=20)
     | st.text(_ODD, max_size=14)
     | st.text("aΣ\u0901\U000e0100", max_size=10),
     min_size=1,
