@@ -458,18 +458,15 @@ def move_into_place(source: str, target: str) -> None:
 
 
 @contextlib.contextmanager
-def atomic_writer(path: str, mode: str = "wb") -> Iterator[IO[Any]]:
+def atomic_writer(path: str) -> Iterator[IO[bytes]]:
   """Writes a file that is renamed to `path` when it is complete.
 
   On an exception `path` does not change.
   """
-  encoding: str | None = "utf-8"
-  if "b" in mode:
-    encoding = None
   with _space_errors(path), staging_folder(path) as folder:
     temporary = temporary_name(os.path.join(folder, os.path.basename(path)))
     try:
-      with open(temporary, mode, encoding=encoding) as stream:
+      with open(temporary, "wb") as stream:
         yield stream
       move_into_place(temporary, path)
     except BaseException:
@@ -478,10 +475,15 @@ def atomic_writer(path: str, mode: str = "wb") -> Iterator[IO[Any]]:
       raise
 
 
+def write_bytes(path: str, content: bytes) -> None:
+  """Writes a file, atomically."""
+  with atomic_writer(path) as stream:
+    stream.write(content)
+
+
 def write_text(path: str, text: str) -> None:
-  """Writes a file of text, atomically."""
-  with atomic_writer(path, "w") as stream:
-    stream.write(text)
+  """Writes a file of text in UTF-8, atomically."""
+  write_bytes(path, text.encode())
 
 
 @contextlib.contextmanager

@@ -5,10 +5,11 @@ import importlib.util
 import math
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.compat import KERAS_3, keras
+from albert_tf.compat import KERAS_3
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling import AlbertForPreTraining
 

@@ -28,9 +28,10 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 from absl import flags
 import common
+import keras
 from step_contenders import FLOOR, FLOPS_MARK, Batch, Step, Work, contenders
 
-from albert_tf.compat import STACK, keras
+from albert_tf.compat import STACK
 from albert_tf.configs import SIZES, AlbertConfig
 from albert_tf.errors import UserError
 

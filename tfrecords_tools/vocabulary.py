@@ -198,5 +198,4 @@ def write(model: bytes, *, model_prefix: str, spec: VocabularySpec) -> None:
   files.write_text(f"{model_prefix}.vocab", lines)
   json_files.write(f"{model_prefix}.json", spec.tokenizer.to_dict())
   # The model last: whoever finds it finds the rest too.
-  with files.atomic_writer(f"{model_prefix}.model") as stream:
-    stream.write(model)
+  files.write_bytes(f"{model_prefix}.model", model)

@@ -133,7 +133,7 @@ def _write_tensorflow(directory: str, checkpoint: Checkpoint, *, is_original: bo
     name = VOCABULARY_FILE
   elif is_original and os.path.basename(path) == RELEASED_MODEL:
     name = RELEASED_MODEL  # Another vocabulary must not go by that name.
-  _write_bytes(os.path.join(directory, name), vocabulary_bytes(path))
+  files.write_bytes(os.path.join(directory, name), vocabulary_bytes(path))
   json_files.write(os.path.join(directory, CONFIG_FILE), settings.to_dict())
 
 
@@ -173,10 +173,5 @@ def _write_huggingface_extras(
     values = fast_tokenizer.tokenizer_config(
       settings, tokenizer_class=tokenizer_class, max_length=max_length
     )
-  _write_bytes(os.path.join(directory, name), vocabulary)
+  files.write_bytes(os.path.join(directory, name), vocabulary)
   json_files.write(os.path.join(directory, "tokenizer_config.json"), values)
-
-
-def _write_bytes(path: str, content: bytes) -> None:
-  with files.atomic_writer(path) as stream:
-    stream.write(content)

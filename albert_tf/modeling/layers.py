@@ -8,9 +8,10 @@ from collections.abc import Callable
 import math
 from typing import Any, TypeAlias
 
+import keras
 import tensorflow as tf
 
-from albert_tf.compat import ModelBase, keras
+from albert_tf.compat import ModelBase
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 

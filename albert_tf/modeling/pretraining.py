@@ -6,9 +6,9 @@ Pretraining trains this model; fine-tuning reads its checkpoints.
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from albert_tf.compat import keras
 from albert_tf.configs import HEADS, AlbertConfig
 from albert_tf.modeling.encoder import Encoder
 from albert_tf.modeling.layers import ConfigLayer, ConfigModel, Seed, normal_initializer

@@ -61,8 +61,7 @@ def save_png(figure: Any, path: str) -> None:
   """Writes a figure of matplotlib atomically, also into a bucket."""
   image = io.BytesIO()
   figure.savefig(image, format="png")
-  with files.atomic_writer(path) as stream:
-    stream.write(image.getvalue())
+  files.write_bytes(path, image.getvalue())
 
 
 def _draw_panel(axes: Any, title: str, records: Sequence[Report]) -> None:

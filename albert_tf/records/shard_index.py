@@ -51,8 +51,7 @@ class ShardIndex:
   def save(self, shard: str) -> None:
     """Writes the index of `shard` to its place, atomically."""
     files.makedirs(os.path.dirname(index_path(shard)))
-    with files.atomic_writer(index_path(shard)) as stream:
-      stream.write(self.to_bytes())
+    files.write_bytes(index_path(shard), self.to_bytes())
 
 
 def load_shard_index(shard: str) -> ShardIndex | None:

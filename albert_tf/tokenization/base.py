@@ -67,8 +67,7 @@ class Tokenizer:
   def save_pretrained(self, directory: files.Path) -> None:
     """Writes vocabulary and tokenizer.json, which `from_pretrained` reads."""
     files.makedirs(files.text_of(directory))
-    with files.atomic_writer(os.path.join(directory, self.FILE)) as stream:
-      stream.write(self.model_bytes)
+    files.write_bytes(os.path.join(directory, self.FILE), self.model_bytes)
     json_files.write(os.path.join(directory, config_lib.CONFIG_FILE), self.config.to_dict())
 
   # SentencePiece's processor cannot be pickled: a worker process makes its own.

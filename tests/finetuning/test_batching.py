@@ -2,13 +2,13 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 from reference.batches import numpy_batch
 from support.tiny_finetuning import QUICK, made_up_texts, tiny_run_of, tiny_task, tokenizer
 import tensorflow as tf
 
-from albert_tf.compat import keras
 from albert_tf.finetuning.engine.batches import (
   Batching,
   FlatFeatures,

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import keras
 import numpy as np
 import pytest
 from support.synthetic_checkpoint import write_tf1
@@ -10,7 +11,6 @@ from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_start, 
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.checkpoints.checkpoint import read_checkpoint
-from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.fit import Predictor, fine_tune

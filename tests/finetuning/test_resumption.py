@@ -7,6 +7,7 @@ import re
 import signal
 import time
 
+import keras
 import numpy as np
 import pytest
 from support.commands.forked_commands import ForkedCommands
@@ -14,7 +15,6 @@ from support.task_files import write_mrpc
 from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
-from albert_tf.compat import keras
 from albert_tf.errors import StoppedError
 from albert_tf.finetuning.engine import callbacks
 from albert_tf.finetuning.engine.fit import fine_tune

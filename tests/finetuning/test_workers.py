@@ -20,7 +20,6 @@ from albert_tf.runs.distribution import make_strategy
 from albert_tf.runs.settings import DistributionConfig
 strategy = make_strategy(DistributionConfig())
 from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
-from albert_tf.compat import keras
 from albert_tf.errors import StoppedError
 from albert_tf.finetuning.engine.fit import fine_tune
 task = tiny_task({"train": made_up_texts(16, seed=5), "eval": made_up_texts(9, seed=6)})

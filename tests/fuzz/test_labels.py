@@ -7,6 +7,7 @@ from typing import Any
 
 from fuzz.fuzzing import fuzz
 from hypothesis import strategies as st
+import keras
 import numpy as np
 import pytest
 from support import tiny_run
@@ -14,7 +15,6 @@ from support.tiny_records import tiny_config
 import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertPreprocessor, AlbertQuestionAnswering, AlbertTagger
-from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.keras_api import labels
 

@@ -1,12 +1,12 @@
 """Labels and weights that are refused before training, and what the loss gets of the others."""
 
+import keras
 import numpy as np
 import pytest
 from support.tiny_records import tiny_config
 import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertMultipleChoice, AlbertQuestionAnswering, AlbertTagger
-from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.keras_api import labels
 

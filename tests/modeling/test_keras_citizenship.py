@@ -2,13 +2,13 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 from support.synthetic_checkpoint import CONFIG
 import tensorflow as tf
 
 from albert_tf import AlbertEncoder
-from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.keras_api import tasks as models
 from albert_tf.modeling import (

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 from support.made_records import contents
@@ -11,7 +12,6 @@ from support.tiny_step import eagerly
 import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops as iterators
 
-from albert_tf.compat import keras
 from albert_tf.errors import UserError
 from albert_tf.pipelines import batches
 from albert_tf.pipelines.record_index import build_record_index

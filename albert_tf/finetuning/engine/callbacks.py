@@ -11,11 +11,12 @@ import time
 from typing import Any
 
 from absl import logging
+import keras
 import numpy as np
 
 from albert_tf import files
 from albert_tf.checkpoints.bundle import read_bundle
-from albert_tf.compat import keras, raw_variable
+from albert_tf.compat import raw_variable
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.results import format_metric
 from albert_tf.finetuning.engine.run import FineTuningRun

@@ -13,13 +13,13 @@ import sys
 from typing import Any
 
 from absl import logging
+import keras
 import numpy as np
 import tensorflow as tf
 
 from albert_tf import files, json_files
 from albert_tf.checkpoints.bundle import read_bundle
 from albert_tf.checkpoints.load import load_weights
-from albert_tf.compat import keras
 from albert_tf.configs.task import RESULTS_FILE
 from albert_tf.errors import StoppedError, UserError
 from albert_tf.finetuning.engine import batches, results

@@ -147,8 +147,9 @@ class FineTuningTask(abc.ABC):
 
 def write_tsv(path: str, rows: Iterable[Sequence[str]]) -> None:
   """Writes rows of cells, in which tabs and line ends become spaces."""
-  with files.atomic_writer(path, "w") as stream:
-    for row in rows:
-      # TSV has no quoting: a tab in a text would be the end of its cell.
-      cells = [re.sub(r"[\t\r\n]", " ", cell) for cell in row]
-      stream.write("\t".join(cells) + "\n")
+  lines = []
+  for row in rows:
+    # TSV has no quoting: a tab in a text would be the end of its cell.
+    cells = [re.sub(r"[\t\r\n]", " ", cell) for cell in row]
+    lines.append("\t".join(cells) + "\n")
+  files.write_text(path, "".join(lines))

@@ -13,11 +13,11 @@ import os
 from typing import Any
 
 from absl import logging
+import keras
 import numpy as np
 from scipy import special
 
 from albert_tf import files
-from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import finite_number

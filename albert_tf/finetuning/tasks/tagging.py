@@ -7,10 +7,11 @@ import itertools
 import os
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.compat import coordinator_cpu, keras
+from albert_tf.compat import coordinator_cpu
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import (

@@ -5,11 +5,11 @@ import functools
 import itertools
 from typing import Any
 
+import keras
 import numpy as np
 from scipy import special, stats
 from sklearn import metrics as sklearn_metrics
 
-from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import TableColumns, read_splits, read_table
