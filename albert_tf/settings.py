@@ -151,7 +151,8 @@ class Settings:
 
   def to_dict(self) -> dict[str, Any]:
     """All fields as JSON has them, with lists for tuples; `from_dict` is the inverse."""
-    return json.loads(json.dumps(dataclasses.asdict(self)))
+    values = dataclasses.asdict(self)  # type: ignore[call-overload]  # Each subclass is a dataclass.
+    return json.loads(json.dumps(values))
 
   @classmethod
   def from_dict(cls, values: Mapping[str, Any], *, source: str) -> Self:

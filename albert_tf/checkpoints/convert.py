@@ -122,7 +122,7 @@ def _write_tensorflow(directory: str, checkpoint: Checkpoint, *, is_original: bo
   files.makedirs(os.path.dirname(prefix))
   # The type that TensorFlow 1 gives its step.
   step = {"global_step": np.array(checkpoint.global_step, np.int64)}
-  bundle.write_bundle(prefix, dict(checkpoint.variables) | checkpoint.slots | step)
+  bundle.write_bundle(prefix, dict(checkpoint.variables) | dict(checkpoint.slots) | step)
   files.write_text(os.path.join(directory, "albert_config.json"), text)
 
   if checkpoint.tokenizer is None:
