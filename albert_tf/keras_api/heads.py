@@ -5,9 +5,9 @@ Logits are always float32. `tasks.py` makes models of them.
 
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.layers import ConfigLayer, dropout, resolve_seed
 from albert_tf.modeling.pretraining import RowsHead

@@ -10,11 +10,11 @@ import tempfile
 from typing import Any
 import zlib
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.compat import keras
 from albert_tf.configs.albert_config import MOST_POSITIONS
 from albert_tf.configs.task import SHORTEST_ROW
 from albert_tf.errors import UserError, whole_number

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.keras_api.answers import served_rows
 from albert_tf.keras_api.text_model import Options, TextModel

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.compat import device_kind, keras
+from albert_tf.compat import device_kind
 from albert_tf.keras_api.task_model import TaskModel
 from albert_tf.modeling.text_inputs import Inputs, text_inputs
 

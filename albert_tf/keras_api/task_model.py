@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any, ClassVar
 
+import keras
 import tensorflow as tf
 
 from albert_tf.checkpoints.checkpoint import Checkpoint
 from albert_tf.checkpoints.load import ANY_HEAD
-from albert_tf.compat import keras
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError

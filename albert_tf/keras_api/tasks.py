@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any, ClassVar
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.compat import keras
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api import answers

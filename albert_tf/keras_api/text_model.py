@@ -11,6 +11,7 @@ import inspect
 import os
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -18,7 +19,7 @@ from albert_tf import files
 from albert_tf.checkpoints.bundle import check_finite, write_bundle
 from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.checkpoints.load import ANY_HEAD, load_weights
-from albert_tf.compat import device_kind, keras
+from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import SHORTEST_ROW
 from albert_tf.errors import UserError, whole_number
