@@ -15,6 +15,7 @@ from collections.abc import Iterable
 import csv
 import dataclasses
 import math
+import os
 import pathlib
 import re
 import tempfile
@@ -64,6 +65,7 @@ _PARTS = {
   "vocabulary and look-ups": r".*(?:masked_lm|embedding|SparseSoftmax|ArgMax|MatMul)",
 }
 _REST = "calls, scalars and others"
+_LIBTPU_FLAGS = os.environ.get("LIBTPU_INIT_ARGS", "")
 
 
 def part_of(op_name: str) -> str:
@@ -87,9 +89,8 @@ def sums(instructions: Iterable[Scheduled]) -> dict[str, float]:
 
 def measure(topology: Topology, hlo: bytes) -> tuple[dict[str, Any], tuple[Scheduled, ...]]:
   with tempfile.TemporaryDirectory() as folder:
-    compiled = compile_hlo(
-      hlo, topology.name, python=_COMPILER_PYTHON.value, libtpu_flags=dump_flags(folder)
-    )
+    os.environ["LIBTPU_INIT_ARGS"] = f"{_LIBTPU_FLAGS} {dump_flags(folder)}".strip()
+    compiled = compile_hlo(hlo, topology.name, python=_COMPILER_PYTHON.value)
     schedule = final_schedule(compiled.program, pathlib.Path(folder), topology.chip)
   if schedule is None:
     raise UserError(

@@ -1,15 +1,31 @@
-"""TPU chips and slices: memory, peak and clock, with the source of every figure.
+"""TPU chips and slices: memory, peak and clock, as chips.toml lists them.
 
 The planner uses them, and run_pretrain.py for the peak of a rented slice.
 """
 
+from collections.abc import Sequence
 import math
+import pathlib
 import re
+import tomllib
 from typing import NamedTuple
 
 from albert_tf.errors import UserError
 
 GIB = 2**30
+
+
+class Constants(NamedTuple):
+  """What `estimate` multiplies with, fitted to programs of the compiler."""
+
+  matrix: float  # Cycles of the matrix products, times those at the chip's peak.
+  score: float  # Cycles for 1,000 attention scores, forward and backward.
+  logits: float  # Numbers kept for each logit.
+  update: int  # Bytes to and from HBM for a weight's update: gradient, weight, moments, some twice.
+  room: float  # Bytes of a layer's scores, or of the logits, that stay in the chip's own memory.
+  transfers: float  # Transfers of each further byte to or from HBM for which the core waits.
+  dropout: float  # Cycles for 1,000 numbers with dropout: scores, and two rows a layer.
+  dropout_transfers: float  # As `transfers`, of a layer's random bits, masks and scores.
 
 
 class Chip(NamedTuple):
@@ -21,7 +37,8 @@ class Chip(NamedTuple):
   peak_flops: float  # bfloat16 FLOP/s of one core.
   clock_hz: float  # Turns the compiler's cycles into seconds.
   hbm_bytes_per_second: float  # Of one core.
-  slices: tuple[str, ...]  # Grids that can be rented and that libtpu 0.0.51 knows.
+  slices: Sequence[str]  # Grids that can be rented and that libtpu 0.0.51 knows.
+  constants: Constants
 
   @property
   def hbm_bytes(self) -> int:
@@ -48,28 +65,16 @@ class Topology(NamedTuple):
     return self.num_chips * self.chip.cores_per_chip
 
 
-_FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-_CUBES = (
-  "1x1x1", "2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16",
-)  # fmt: skip
+def _read_chips() -> dict[str, Chip]:
+  chips = {}
+  path = pathlib.Path(__file__).with_name("chips.toml")
+  for name, figures in tomllib.loads(path.read_text(encoding="utf-8")).items():
+    constants = Constants(**figures.pop("constants"))
+    chips[name] = Chip(name, constants=constants, **figures)
+  return chips
 
-# Memory: what libtpu 0.0.51 says a program may use ("exceeds available HBM") of 8, 16, 16, 16, 95
-# and 32 GiB.
-# Peak of v2 and v3: Jouppi et al. 2020, "A Domain-Specific Supercomputer for Training Deep Neural
-# Networks", table 2 (46 and 123 TFLOP/s a chip). v4: Jouppi et al. 2023, arXiv 2304.01433, table 4
-# (275 TFLOP/s). v5e, v5p, v6e: cloud.google.com/tpu/docs/v5e, v5p, v6e (197, 459 and 918 TFLOP/s).
-# Clocks of v2 to v4: the same papers. The others are peak / FLOPs in a cycle: 131,072 for four
-# matrix units of 128 x 128 (v5e; v5p twice), 524,288 for v6e.
-# HBM of a chip, the same sources: 700, 900, 1,200, 819, 2,765, 1,640 GB/s.
-_V2 = Chip("v2", 2, 7.48, 23e12, 700e6, 350e9, _FLAT)
-_V3 = Chip("v3", 2, 15.48, 61.5e12, 940e6, 450e9, _FLAT + ("16x32", "32x32"))
-# Two cores are libtpu's default; as one "megacore" a chip is a single device with twice of all.
-_V4 = Chip("v4", 2, 15.25, 137.5e12, 1050e6, 600e9, _CUBES)
-_V5E = Chip("v5e", 1, 15.75, 197e12, 1500e6, 819e9, _FLAT)
-# Two tensor cores that are one device.
-_V5P = Chip("v5p", 1, 95.73, 459e12, 1750e6, 2765e9, _CUBES)
-_V6E = Chip("v6e", 1, 31.24, 918e12, 1750e6, 1640e9, _FLAT)
-CHIPS = {chip.name: chip for chip in (_V2, _V3, _V4, _V5E, _V5P, _V6E)}
+
+CHIPS = _read_chips()
 
 
 def accelerator_peak_flops(accelerator_type: str) -> float:

@@ -31,35 +31,6 @@ _SCORES_WITH_DROPOUT = 3.5
 _GRADIENTS_WITH_REMAT = 2.5
 
 
-class Constants(NamedTuple):
-  """Constants of a chip, fitted to programs of the compiler (docs/tpu.md), rounded."""
-
-  matrix: float  # Cycles of the matrix products, times those at the chip's peak.
-  score: float  # Cycles for 1,000 attention scores, forward and backward.
-  logits: float  # Numbers kept for each logit.
-  update: int  # Bytes to and from HBM for a weight's update: gradient, weight, moments, some twice.
-  room: float  # Bytes of a layer's scores, or of the logits, that stay in the chip's own memory.
-  transfers: float  # Transfers of each further byte to or from HBM for which the core waits.
-  dropout: float  # Cycles for 1,000 numbers with dropout: scores, and two rows a layer.
-  dropout_transfers: float  # As `transfers`, of a layer's random bits, masks and scores.
-
-
-# v3 keeps nothing in its own memory between instructions; `score` includes the waits.
-_V3 = Constants(1.167, 18.1, 5.5, 48, 0, 0, 51, 0)
-CONSTANTS = {
-  "v2": _V3,  # It has half of v3's matrix units. No schedule of v2 was measured.
-  "v3": _V3,
-  "v4": Constants(1.075, 10.5, 4.3, 28, 12.6e6, 3.5, 40, 0),
-  # The vector unit works while the matrix units do.
-  "v5e": Constants(1.09, 0.0, 2.3, 28, 53e6, 8.4, 12, 2.3),
-  # `score` from one program with `matrix` given. The compiler fails on larger batches: room and
-  # transfers are those of v6e. Dropout of both is that of v5e.
-  "v5p": Constants(1.15, 3.8, 4.9, 28, 53e6, 4.3, 12, 2.3),
-  # Attention's 64 numbers a head fill a quarter of a unit of 256 x 256. The room is that of v5e.
-  "v6e": Constants(1.85, 2.9, 3.2, 28, 53e6, 4.3, 12, 2.3),
-}
-
-
 class StepShape(Settings):
   """Settings of one core's training step."""
 
@@ -152,7 +123,7 @@ def memory(config: AlbertConfig, shape: StepShape, chip: Chip) -> int:
   if shape.gradient_accumulation_steps > 1:
     gradients += 1
 
-  logits = CONSTANTS[chip.name].logits * arrays.logits
+  logits = chip.constants.logits * arrays.logits
   activations = _ITEM_BYTES[shape.mixed_precision] * (layers + logits)
   return int(arguments + (activations + _FLOAT32 * gradients * arrays.weights))
 
@@ -170,7 +141,7 @@ def cycles(config: AlbertConfig, shape: StepShape, chip: Chip) -> float:
   the gradients. With rematerialization the forward pass runs twice.
   """
   arrays = _arrays(config, shape)
-  constants = CONSTANTS[chip.name]
+  constants = chip.constants
   B = shape.per_core_batch_size
   S = shape.max_seq_length
   H = config.hidden_size

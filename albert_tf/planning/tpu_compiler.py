@@ -39,16 +39,13 @@ class CompiledStep(NamedTuple):
   program: str = ""  # The optimized program's text.
 
 
-def compile_hlo(
-  hlo: bytes, topology: str = "v3:2x2", *, python: str = "", libtpu_flags: str = ""
-) -> CompiledStep:
+def compile_hlo(hlo: bytes, topology: str = "v3:2x2", *, python: str = "") -> CompiledStep:
   """Compiles the program of one core for a TPU topology, in a child process.
 
   Args:
     hlo: a serialized `HloModuleProto`, from `lower_train_step`.
     topology: chip and shape, such as "v3:2x2", "v4:2x2x1", "v5e:2x2".
     python: an interpreter with jax and libtpu; default: this one.
-    libtpu_flags: for LIBTPU_INIT_ARGS.
 
   Raises:
     UserError: jax or libtpu is missing, or the compiler fails for another reason than memory.
@@ -64,7 +61,7 @@ def compile_hlo(
     hlo_path.write_bytes(hlo)
     process = subprocess.run(
       [python, worker.__file__, hlo_path, topology, result_path, program_path],
-      env=_environment(libtpu_flags),
+      env=_environment(),
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
       check=False,
@@ -89,15 +86,12 @@ def compile_hlo(
   return _too_large(message, topology)
 
 
-def _environment(libtpu_flags: str) -> dict[str, str]:
+def _environment() -> dict[str, str]:
   """The compiler's environment: that of this process, without what decides about a real TPU."""
   environment = os.environ | worker.ENVIRONMENT
   # TPU_LOAD_LIBRARY=0 is for a TensorFlow with TPU kernels on a machine without a TPU.
   for name in ("JAX_PLATFORMS", "PYTHONPATH", "TPU_LOAD_LIBRARY"):
     environment.pop(name, None)
-  if libtpu_flags:
-    present = environment.get("LIBTPU_INIT_ARGS", "")
-    environment["LIBTPU_INIT_ARGS"] = f"{present} {libtpu_flags}".strip()
   return environment
 
 

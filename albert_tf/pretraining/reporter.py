@@ -131,9 +131,8 @@ class Reporter:
     """Draws the curves a last time and ends the log."""
     if self._is_chief:
       self._may_write()
-      self._log.flush()
+      self.flush()
       self.draw(now=True)
-      self._tensorboard.close()
 
 
 def _describe(values: Mapping[str, float]) -> str:
@@ -186,8 +185,3 @@ class _TensorBoard:
     with tf.device(coordinator_cpu()):
       for writer in self._writers.values():
         writer.flush()
-
-  def close(self) -> None:
-    with tf.device(coordinator_cpu()):
-      for writer in self._writers.values():
-        writer.close()

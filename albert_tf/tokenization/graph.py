@@ -115,13 +115,14 @@ class GraphPacker(tf.Module):
     second: tf.RaggedTensor | None = None,
     *,
     length: int | tf.Tensor | None = None,
+    min_length: int = 1,
     always_two: bool = False,
   ) -> dict[str, tf.Tensor]:
     """`[CLS] first [SEP] second [SEP]` for every row.
 
     Args:
       first, second: int32 ragged [B, (length)], short enough already.
-      length: S; None: the longest row's.
+      length: S; None: the longest row's, at least `min_length`; an empty batch needs one, too.
       always_two: an empty second segment has its [SEP], too; else it makes a single segment.
 
     Returns:
@@ -142,7 +143,7 @@ class GraphPacker(tf.Module):
       second_start = second.row_starts()[:, tf.newaxis] + tf.size(values, total.dtype)
       values = tf.concat([values, second.flat_values], axis=0)
     if length is None:
-      length = tf.reduce_max(tf.concat([[[0]], total], axis=0))  # 0 for an empty batch.
+      length = tf.reduce_max(tf.concat([[[min_length]], total], axis=0))
 
     # The special tokens stand behind those of the texts, so that one gather reads all.
     cls_index = tf.size(values, total.dtype)

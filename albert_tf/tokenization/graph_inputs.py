@@ -34,12 +34,6 @@ def holds_text(inputs: Any) -> bool:
   return getattr(dtype, "kind", "") in ("O", "S", "U")  # NumPy's objects, bytes and strings.
 
 
-def at_least(batch: Tensors, length: int) -> Tensors:
-  """Pads rows to at least `length` positions; an empty batch needs one, too."""
-  missing = tf.maximum(length - tf.shape(batch["input_ids"])[1], 0)
-  return {name: tf.pad(tensor, [[0, 0], [0, missing]]) for name, tensor in batch.items()}
-
-
 def limit_characters(texts: tf.Tensor) -> tf.Tensor:
   """The first `LONGEST_TEXT` characters of each string, valid UTF-8 or not."""
   return tf.strings.substr(texts, 0, LONGEST_TEXT, unit="UTF8_CHAR")
@@ -58,14 +52,13 @@ def text_batch(
 
   If "[MASK]" is allowed, `masked_lm_positions` `[B, M]` are added, padded with 0.
   """
-  packed = tokenizer(
+  batch = tokenizer(
     text,
     text_pair,
     max_length=max_length,
     pad_to_max_length=pad_to_max_length,
     allow_mask=allow_mask,
   )
-  batch = at_least(packed, 1)
   if not allow_mask:
     return batch
   masks = tf.where(batch["input_ids"] == tokenizer.mask_id)  # [masks, (row, position)]
@@ -110,7 +103,7 @@ def choice_batch(
   first = head(first, room - second.row_lengths())
 
   length = max_length if pad_to_max_length else None
-  packed = at_least(tokenizer.pack(first, second, length=length, always_two=True), 1)
+  packed = tokenizer.pack(first, second, length=length, always_two=True)
   # Not -1 for the last size: it is unknown where the batch is empty.
   shape = tf.concat([tf.shape(choices), tf.shape(packed["input_ids"])[1:]], axis=0)
   return {name: tf.reshape(tensor, shape) for name, tensor in packed.items()}
@@ -170,7 +163,7 @@ def word_batch(
   num_kept = tf.reduce_sum(tf.where(fits, widths, 0), axis=1)
   ids = head(ragged.with_flat_values(pieces).merge_dims(1, 2), num_kept)
   length = max_length if pad_to_max_length else None
-  batch = at_least(tokenizer.pack(ids, length=length), 1)
+  batch = tokenizer.pack(ids, length=length)
 
   positions = tf.cast(tf.where(fits & (widths > 0), start + 1, 0), tf.int32)  # After [CLS].
   num_missing = tf.shape(words)[1] - tf.shape(positions)[1]  # Empty words at the end of all rows.
@@ -201,8 +194,10 @@ def question_batch(
   """
   query = head(tokenizer.tokenize(question), tf.constant(max_query_length, tf.int64))
   text = head(tokenizer.tokenize(context), max_length - _PAIR_SPECIALS - query.row_lengths())
-  length = max_length if pad_to_max_length else None
-  batch = at_least(tokenizer.pack(query, text, length=length, always_two=True), SHORTEST_WINDOW)
+  length = None
+  if pad_to_max_length:
+    length = max(max_length, SHORTEST_WINDOW)
+  batch = tokenizer.pack(query, text, length=length, min_length=SHORTEST_WINDOW, always_two=True)
   text_begin = query.row_lengths() + 2  # After [CLS] question [SEP].
   return batch | {"p_mask": answer_mask(batch, text_begin, text.row_lengths())}
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.tokenization.graph import GraphPacker
-from albert_tf.tokenization.graph_inputs import SHORTEST_WINDOW, Tensors, answer_mask, at_least
+from albert_tf.tokenization.graph_inputs import SHORTEST_WINDOW, Tensors, answer_mask
 from albert_tf.tokenization.graph_offsets import Located
 from albert_tf.windows.text_windows import Windows, cut_pieces, substrings
 
@@ -35,8 +35,9 @@ def pack_windows(
     is the length of the longest window, at least `SHORTEST_WINDOW`.
   """
   text = cut_pieces(context, windows.row, windows.begin, windows.length)
-  batch = packer.pack(tf.gather(query, windows.row), text, always_two=True)
-  batch = at_least(batch, SHORTEST_WINDOW)
+  batch = packer.pack(
+    tf.gather(query, windows.row), text, min_length=SHORTEST_WINDOW, always_two=True
+  )
   return batch | {"p_mask": answer_mask(batch, windows.text_begin, windows.length)}
 
 

@@ -110,7 +110,7 @@ def make_word_windows(
     max_windows=max_windows,
   )
   pieces = cut_pieces(text, windows.row, windows.begin, windows.length)
-  batch = at_least(tokenizer.pack(pieces), 1)
+  batch = tokenizer.pack(pieces)
 
   # The windows of each text, [B, 1].
   rows = tf.range(tf.size(text_lengths))

@@ -82,12 +82,8 @@ def _zstd_chunks(raw: IO[bytes]) -> Iterator[bytes]:
     raise EOFError("Compressed file ended before the end of a frame")
 
 
-def split_head(chunks: Iterator[bytes], size: int = _CHUNK) -> tuple[bytes, Iterator[bytes]]:
+def split_head(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
   """The beginning of a file, and all of it.
-
-  Args:
-    chunks: of bytes.
-    size: of the beginning; it is shorter where the file ends.
 
   Returns:
     The first bytes with LF as line end; all chunks, the first ones too, as they are.
@@ -95,9 +91,9 @@ def split_head(chunks: Iterator[bytes], size: int = _CHUNK) -> tuple[bytes, Iter
   start = b""
   for chunk in chunks:
     start += chunk
-    if len(start) >= size:
+    if len(start) >= _CHUNK:
       break
-  return _LINE_END.sub(b"\n", start[:size]), itertools.chain([start], chunks)
+  return _LINE_END.sub(b"\n", start[:_CHUNK]), itertools.chain([start], chunks)
 
 
 def with_line_feeds(chunks: Iterable[bytes]) -> Iterator[bytes]:
