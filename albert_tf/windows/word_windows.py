@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.tokenization import unicode_tables
 from albert_tf.tokenization.graph import GraphPacker
-from albert_tf.tokenization.graph_inputs import Tensors, at_least
+from albert_tf.tokenization.graph_inputs import Tensors
 from albert_tf.windows.text_windows import cut_pieces, make_windows, substrings
 
 
