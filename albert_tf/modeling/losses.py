@@ -14,12 +14,6 @@ class LossSums(NamedTuple):
   correct: tf.Tensor
   weight: tf.Tensor  # The number of those that count.
 
-  @classmethod
-  def zeros(cls) -> "LossSums":
-    """The sums of an empty batch."""
-    zero = tf.zeros([])
-    return cls(zero, zero, zero)
-
 
 NUM_SUMS = 6  # Of `PretrainingSums`, as a vector.
 

@@ -78,7 +78,7 @@ class Reporter:
       return
     duration = max(seconds, 1e-9)
     flops_per_second = self._machine.model_flops_per_example * examples / duration
-    values = {key: float(value) for key, value in metrics.items()}
+    values = dict(metrics)
     values["examples_per_second"] = examples / duration
     values["tokens_per_second"] = tokens / duration
     values["model_tflops_per_second"] = flops_per_second / 1e12
@@ -98,9 +98,8 @@ class Reporter:
   def eval(self, step: int, metrics: Mapping[str, float]) -> None:
     """Reports a held-out evaluation of the weights after `step` steps."""
     if self._is_chief:
-      values = {key: float(value) for key, value in metrics.items()}
-      self._tensorboard.write(self._log.append(step, EVAL, values))
-      self.message(f"held-out at step {step:,} · {_describe(values)}")
+      self._tensorboard.write(self._log.append(step, EVAL, metrics))
+      self.message(f"held-out at step {step:,} · {_describe(metrics)}")
 
   def message(self, text: str) -> None:
     """Shows a line to the person watching."""

@@ -1,12 +1,13 @@
 """All settings of a pretraining run, the flags of `run_pretrain.py`. No TensorFlow."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.masking import MaskingConfig
+from albert_tf.records.features import PretrainingSpec
 from albert_tf.runs.settings import (
   MOST_EXAMPLES,
   DepthSettings,
@@ -14,9 +15,6 @@ from albert_tf.runs.settings import (
   micro_batch_size,
 )
 from albert_tf.settings import Settings, setting
-
-if TYPE_CHECKING:  # Imports NumPy, which would make `--help` slow.
-  from albert_tf.records import PretrainingSpec
 
 
 class StepConfig(DepthSettings):
@@ -124,10 +122,8 @@ class PretrainingSettings(Settings):
       )
 
   @property
-  def spec(self) -> "PretrainingSpec":
+  def spec(self) -> PretrainingSpec:
     """Lengths of the records."""
-    from albert_tf.records import PretrainingSpec
-
     return PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq)
 
   @property

@@ -217,7 +217,8 @@ class TrainStep:
         outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"]
       )
       loss = masked_lm.loss / (global_weight + WEIGHT_EPSILON)
-      sentence = LossSums.zeros()
+      zero = tf.zeros([])
+      sentence = LossSums(zero, zero, zero)
       if self._config.sentence_task:
         sentence = cross_entropy_sums(outputs["sop_logits"], batch["sentence_order_labels"])
         loss += sentence.loss / self._config.global_batch_size

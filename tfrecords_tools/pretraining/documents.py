@@ -1,10 +1,10 @@
 """Documents of raw sentences to arrays of ids and words, once for all passes."""
 
 import collections
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import dataclasses
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,7 +72,8 @@ class BlockTokenizer:
       The documents, without the sentences that have no token; so they may be empty.
     """
     encoded: list[_Encoded] = []
-    for sentences in _portions(itertools.chain.from_iterable(documents)):
+    all_sentences = itertools.chain.from_iterable(documents)
+    for sentences in portions(all_sentences, _CHARACTERS_AT_ONCE):
       if self._goes_by_words:
         encoded.append(self._encode_by_words(sentences))
       else:
@@ -165,14 +166,16 @@ def _lengths(rows: Sequence[Sequence[object]]) -> np.ndarray:
   return np.fromiter(map(len, rows), np.int64, len(rows))
 
 
-def _portions(sentences: Iterable[str]) -> Iterator[list[str]]:
-  """Yields some sentences at a time, and at the end what is left, perhaps nothing."""
-  portion: list[str] = []
+def portions(
+  items: Iterable[Any], limit: int, size_of: Callable[[Any], int] = len
+) -> Iterator[list[Any]]:
+  """Yields some items at a time, `limit` large together, and at the end the others, perhaps none."""
+  portion: list[Any] = []
   size = 0
-  for sentence in sentences:
-    portion.append(sentence)
-    size += len(sentence)
-    if size >= _CHARACTERS_AT_ONCE:
+  for item in items:
+    portion.append(item)
+    size += size_of(item)
+    if size >= limit:
       yield portion
       portion = []
       size = 0

@@ -88,12 +88,8 @@ class RecordSettings(Settings):
   def __post_init__(self) -> None:
     super().__post_init__()
     # They check the lengths and the distribution.
-    _ = self.spec
+    PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq)
     _ = self.ngram_probabilities
-
-  @property
-  def spec(self) -> PretrainingSpec:
-    return PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq)
 
   @property
   def max_num_tokens(self) -> int:

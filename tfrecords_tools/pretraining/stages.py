@@ -19,7 +19,7 @@ from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from albert_tf.records.shard_index import ShardIndexer
 from tfrecords_tools.corpus import CorpusStats, iter_documents
-from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument
+from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument, portions
 from tfrecords_tools.pretraining.instances import InstanceMaker, Instances
 from tfrecords_tools.pretraining.job import Job, check_input
 from tfrecords_tools.pretraining.randomness import Stream, is_held_out
@@ -267,19 +267,15 @@ def write_runs(prefix: str, split: str, made: Iterable[Instances]) -> list[Run]:
     split: train or eval.
     made: the instances of the block and split.
   """
-  runs: list[Run] = []
-  waiting: list[Instances] = []
-  size = 0
-  for instances in made:
-    waiting.append(instances)
-    size += sum(map(len, instances.records))
-    if size >= RUN_BYTES:
-      runs.append(_write_run(f"{prefix}-{split}-{len(runs):04d}.run", split, waiting))
-      waiting = []
-      size = 0
-  if waiting:
-    runs.append(_write_run(f"{prefix}-{split}-{len(runs):04d}.run", split, waiting))
+  runs = []
+  for number, waiting in enumerate(portions(made, RUN_BYTES, _record_bytes)):
+    if waiting:
+      runs.append(_write_run(f"{prefix}-{split}-{number:04d}.run", split, waiting))
   return runs
+
+
+def _record_bytes(instances: Instances) -> int:
+  return sum(map(len, instances.records))
 
 
 def _write_run(path: str, split: str, waiting: Sequence[Instances]) -> Run:
