@@ -140,7 +140,7 @@ def benchmark() -> dict[str, Any]:
       "formula_million_cycles": round(cycles / 1e6, 3),
       "formula_gib": round(required_bytes / GIB, 3),
     }
-    found[topology.name] = {**shape.to_dict(), **figures}, instructions
+    found[topology.name] = {**dataclasses.asdict(shape), **figures}, instructions
   if _CSV.value:
     with open(_CSV.value, "w", newline="", encoding="utf-8") as stream:
       writer = csv.writer(stream)

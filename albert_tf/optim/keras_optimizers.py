@@ -90,11 +90,10 @@ class AdamW(OptimizerBase):
     """
     names = {id(variable): name for name, variable in named_variables.items()}
     slots = {}
-    for variable in variables:
+    for variable, m, v in zip(variables, self._m, self._v, strict=True):
       name = names[id(raw_variable(variable))]
-      index = self._slot_index[self._var_key(variable)]
-      slots[f"{name}/adam_m"] = raw_variable(self._m[index])
-      slots[f"{name}/adam_v"] = raw_variable(self._v[index])
+      slots[f"{name}/adam_m"] = raw_variable(m)
+      slots[f"{name}/adam_v"] = raw_variable(v)
     return slots
 
   def adapts(self, path: str) -> bool:

@@ -23,7 +23,7 @@ from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 # A width is a number of visible characters. Two values stand where there is no width:
 _JOINS_PREVIOUS = -1  # A combining mark: it belongs to the character before it.
 _WIDTH_OF_SURFACE = -2  # A token that the digit-comma rule leaves alone is as wide as its text.
-_QUOTES = "`'"
+_A_MARK = "\u0301"  # One of them.
 
 
 class Located(NamedTuple):
@@ -76,6 +76,11 @@ class GraphOffsets(tf.Module):
     num_bytes = tf.cast(tf.strings.length(texts), tf.int64)[:, tf.newaxis]
     char_bytes = tf.concat([offsets, num_bytes], axis=1)
 
+    if self._normalize_quotes:
+      # `` and '' become one double quote: the second has no character of its own.
+      marked = tf.strings.regex_replace(texts, "``|''", '"' + _A_MARK)
+      codes = tf.strings.unicode_decode(marked, "UTF-8")
+
     normalized = self._graph.normalize(texts)
     ids = self._graph.raw_ids(normalized)
     widths = self._widths_of_tokens(ids, self._graph.surfaces(normalized))
@@ -86,12 +91,7 @@ class GraphOffsets(tf.Module):
     """The width of each character, or `_JOINS_PREVIOUS`; int32 ragged [B, (n)]."""
     # The table ends with a width of 1, as all characters behind it have.
     row = tf.minimum(codes.flat_values, self._char_widths.shape[0] - 1)
-    widths = codes.with_flat_values(tf.cast(tf.gather(self._char_widths, row), tf.int32))
-    if self._normalize_quotes:
-      # `` and '' become one double quote: the second has no character of its own.
-      for quote in _QUOTES:
-        widths = tf.where(_is_second_of_pair(codes, ord(quote)), _JOINS_PREVIOUS, widths)
-    return widths
+    return codes.with_flat_values(tf.cast(tf.gather(self._char_widths, row), tf.int32))
 
   def _widths_of_tokens(self, ids: tf.RaggedTensor, surfaces: tf.RaggedTensor) -> tf.RaggedTensor:
     """The width of each token after the digit-comma rule; int32 ragged [B, (P)].
@@ -173,25 +173,6 @@ def _sum_before(ragged: tf.RaggedTensor) -> tf.Tensor:
   total = tf.concat([[0], tf.cumsum(ragged.flat_values)], axis=0)
   before_row = tf.gather(total, tf.gather(ragged.row_starts(), ragged.value_rowids()))
   return total[:-1] - before_row
-
-
-def _is_second_of_pair(codes: tf.RaggedTensor, quote: int) -> tf.RaggedTensor:
-  """Whether each character is the second of a pair of quotes, counted from where their run begins.
-
-  Example: in a''b''' the runs begin at 1 and 4; seconds are the characters 2 and 5.
-  """
-  is_quote = codes.flat_values == quote
-  index = tf.range(tf.size(is_quote))
-  row = tf.cast(codes.value_rowids(), tf.int32)
-  follows_quote = tf.concat([[False], is_quote[:-1] & (row[1:] == row[:-1])], axis=0)
-  begins_run = (
-    is_quote & ~follows_quote[: tf.size(is_quote)]
-  )  # Without characters it has one too many.
-  # One more start, so that there is an entry to read where no text has the quote.
-  run_starts = tf.concat([tf.cast(tf.where(begins_run)[:, 0], tf.int32), [0]], axis=0)
-  run = tf.maximum(tf.cumsum(tf.cast(begins_run, tf.int32)) - 1, 0)
-  is_odd = (index - tf.gather(run_starts, run)) % 2 == 1
-  return codes.with_flat_values(is_quote & is_odd)
 
 
 def _is_space(codes: tf.Tensor) -> tf.Tensor:
