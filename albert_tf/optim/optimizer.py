@@ -80,27 +80,21 @@ class Optimizer(tf.Module):
     self.config = config
     self._variables = dict(named_variables)
     self._decays = assign_decay(named_variables)
+    self._slots: dict[str, tf.Variable] = {}
     self._create_state()
 
   def _create_state(self) -> None:
     """Makes the step and the two moments of every variable."""
     self.step = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
-    self._m = self._zeros("adam_m")
-    self._v = self._zeros("adam_v")
-
-  def _zeros(self, suffix: str) -> dict[str, tf.Variable]:
-    return {
-      name: tf.Variable(
-        tf.zeros(variable.shape), trainable=False, dtype=tf.float32, name=f"{name}/{suffix}"
-      )
-      for name, variable in self._variables.items()
-    }
+    for suffix in ("adam_m", "adam_v"):
+      for name, variable in self._variables.items():
+        slot = f"{name}/{suffix}"
+        zeros = tf.zeros(variable.shape)
+        self._slots[slot] = tf.Variable(zeros, trainable=False, dtype=tf.float32, name=slot)
 
   def slots(self) -> dict[str, tf.Variable]:
     """All per-variable state by checkpoint name: `<name>/adam_m`, `<name>/adam_v`."""
-    first_moments = {f"{name}/adam_m": slot for name, slot in self._m.items()}
-    second_moments = {f"{name}/adam_v": slot for name, slot in self._v.items()}
-    return first_moments | second_moments
+    return dict(self._slots)
 
   def apply(
     self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor | float
@@ -120,12 +114,14 @@ class Optimizer(tf.Module):
     assignments: list[tuple[tf.Variable, tf.Tensor]] = [(self.step, step)]
     for name, variable in self._variables.items():
       weights[name] = tf.convert_to_tensor(variable)
+      m = self._slots[f"{name}/adam_m"]
+      v = self._slots[f"{name}/adam_v"]
       decays = self._decays[name]
       result = lamb_update(
         weights[name],
         tf.cast(gradients[name], tf.float32),
-        tf.convert_to_tensor(self._m[name]),
-        tf.convert_to_tensor(self._v[name]),
+        tf.convert_to_tensor(m),
+        tf.convert_to_tensor(v),
         learning_rate=learning_rate,
         step=step,
         hyperparameters=self.config,
@@ -134,8 +130,8 @@ class Optimizer(tf.Module):
       )
       deltas[name] = result.delta
       assignments.append((variable, result.p))
-      assignments.append((self._m[name], result.m))
-      assignments.append((self._v[name], result.v))
+      assignments.append((m, result.m))
+      assignments.append((v, result.v))
     assign_everywhere(assignments)
     return StepNorms(weight_norm=global_norm(weights), update_norm=global_norm(deltas))
 
@@ -174,14 +170,10 @@ class TfaLambOptimizer(Optimizer):
     for decays, addons in self._addons.items():
       addons._create_all_weights([self._variables[name] for name in self._group(decays)])
     self.step = self._addons[True].iterations
-    self._m = self._addons_slots("m")
-    self._v = self._addons_slots("v")
-
-  def _addons_slots(self, slot: str) -> dict[str, tf.Variable]:
-    return {
-      name: self._addons[self._decays[name]].get_slot(variable, slot)
-      for name, variable in self._variables.items()
-    }
+    for slot in ("m", "v"):
+      for name, variable in self._variables.items():
+        addons = self._addons[self._decays[name]]
+        self._slots[f"{name}/adam_{slot}"] = addons.get_slot(variable, slot)
 
   def apply(
     self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor | float
