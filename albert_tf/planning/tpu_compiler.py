@@ -33,8 +33,6 @@ class CompiledStep(NamedTuple):
   fits: bool  # Whether the program fits the memory of a core.
   required_bytes: int  # Memory the program needs.
   temporary_bytes: int = 0  # Activations, gradients and scratch.
-  argument_bytes: int = 0  # Weights, the optimizer's state and the batch.
-  alias_bytes: int = 0  # Part of the arguments that is updated in place.
   compile_seconds: float = 0.0  # The compiler's own time.
   program: str = ""  # The optimized program's text.
 

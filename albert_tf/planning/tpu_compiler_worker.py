@@ -58,15 +58,11 @@ def _compile(hlo: bytes, device: Any) -> tuple[dict[str, Any], str]:
 
   memory = executable.get_compiled_memory_stats()
   temporary_bytes = memory.temp_size_in_bytes
-  argument_bytes = memory.argument_size_in_bytes
-  alias_bytes = memory.alias_size_in_bytes
   # Outputs that are updated arguments need no memory of their own.
-  new_output_bytes = memory.output_size_in_bytes - alias_bytes
+  new_output_bytes = memory.output_size_in_bytes - memory.alias_size_in_bytes
   result = {
-    "required_bytes": temporary_bytes + argument_bytes + new_output_bytes,
+    "required_bytes": temporary_bytes + memory.argument_size_in_bytes + new_output_bytes,
     "temporary_bytes": temporary_bytes,
-    "argument_bytes": argument_bytes,
-    "alias_bytes": alias_bytes,
     "compile_seconds": seconds,
   }
   return result, executable.hlo_modules()[0].to_string()

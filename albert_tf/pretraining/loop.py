@@ -24,13 +24,11 @@ class LoopResult:
 
   Attributes:
     step: number of completed updates.
-    checkpoint: prefix of the last checkpoint; None if this process writes none.
     evaluation: the last held-out metrics, if any.
     interrupted: whether SIGTERM ended it before the last update or evaluation.
   """
 
   step: int
-  checkpoint: str | None
   evaluation: Mapping[str, float] | None
   interrupted: bool
 
@@ -231,7 +229,6 @@ class TrainingLoop:
     something_is_missing = step < self.settings.num_train_steps or self.evaluator is not None
     return LoopResult(
       step=step,
-      checkpoint=self._saved,
       evaluation=self._evaluation,
       interrupted=stopping and something_is_missing,
     )

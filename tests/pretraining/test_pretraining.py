@@ -106,7 +106,8 @@ def test_sigterm_saves_and_the_same_settings_continue_bit_for_bit(finished, capf
   with after_report(at, preempt):
     result = run_pretraining(settings)
   assert (result.step, result.interrupted) == (at, True)
-  assert result.checkpoint.endswith(f"model.ckpt-{at}")
+  checkpoint = latest_checkpoint(f"{settings.output_dir}/checkpoints")
+  assert checkpoint.endswith(f"model.ckpt-{at}")
   result = run_pretraining(settings)
   assert (result.step, result.interrupted) == (NUM_STEPS, False)
   assert f"continuing from step {at} ({8 * at} examples)" in capfd.readouterr().err
