@@ -72,13 +72,14 @@ class Optimizer(tf.Module):
 
   Attributes:
     config: the settings.
+    named_variables: checkpoint name → variable to train.
     step: number of completed updates, int64.
   """
 
   def __init__(self, config: OptimizerConfig, named_variables: Variables):
     super().__init__(name="optimizer")
     self.config = config
-    self._variables = dict(named_variables)
+    self.named_variables = dict(named_variables)
     self._decays = assign_decay(named_variables)
     self._slots: dict[str, tf.Variable] = {}
     self._create_state()
@@ -87,7 +88,7 @@ class Optimizer(tf.Module):
     """Makes the step and the two moments of every variable."""
     self.step = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
     for suffix in ("adam_m", "adam_v"):
-      for name, variable in self._variables.items():
+      for name, variable in self.named_variables.items():
         slot = f"{name}/{suffix}"
         zeros = tf.zeros(variable.shape)
         self._slots[slot] = tf.Variable(zeros, trainable=False, dtype=tf.float32, name=slot)
@@ -112,7 +113,7 @@ class Optimizer(tf.Module):
     deltas: dict[str, tf.Tensor] = {}
     # Assigned together at the end: replicas meet once for an update, not once for each variable.
     assignments: list[tuple[tf.Variable, tf.Tensor]] = [(self.step, step)]
-    for name, variable in self._variables.items():
+    for name, variable in self.named_variables.items():
       weights[name] = tf.convert_to_tensor(variable)
       m = self._slots[f"{name}/adam_m"]
       v = self._slots[f"{name}/adam_v"]
@@ -163,15 +164,15 @@ class TfaLambOptimizer(Optimizer):
 
   def _group(self, decays: bool) -> list[str]:
     """The names of the variables that decay, or of the others."""
-    return [name for name in self._variables if self._decays[name] == decays]
+    return [name for name in self.named_variables if self._decays[name] == decays]
 
   def _create_state(self) -> None:
     # Created now: the first update may be traced inside a loop.
     for decays, addons in self._addons.items():
-      addons._create_all_weights([self._variables[name] for name in self._group(decays)])
+      addons._create_all_weights([self.named_variables[name] for name in self._group(decays)])
     self.step = self._addons[True].iterations
     for slot in ("m", "v"):
-      for name, variable in self._variables.items():
+      for name, variable in self.named_variables.items():
         addons = self._addons[self._decays[name]]
         self._slots[f"{name}/adam_{slot}"] = addons.get_slot(variable, slot)
 
@@ -179,20 +180,20 @@ class TfaLambOptimizer(Optimizer):
     self, gradients: Mapping[str, tf.Tensor], learning_rate: tf.Tensor | float
   ) -> StepNorms:
     """Makes one update of all variables; see `Optimizer.apply`."""
-    weights = {name: tf.identity(variable) for name, variable in self._variables.items()}
+    weights = {name: tf.identity(variable) for name, variable in self.named_variables.items()}
     # A checkpoint holds one step; it is also that of the other optimizer.
     assign_everywhere([(self._addons[False].iterations, tf.identity(self.step))])
     self._learning_rate = tf.cast(learning_rate, tf.float32)
     for decays in (False, True):
       pairs = [
-        (tf.cast(gradients[name], tf.float32), self._variables[name])
+        (tf.cast(gradients[name], tf.float32), self.named_variables[name])
         for name in self._group(decays)
       ]
       if pairs:
         # The gradients are summed over the replicas already.
         self._addons[decays].apply_gradients(pairs, experimental_aggregate_gradients=False)
     self._learning_rate = 0.0  # Keep no tensor of a finished trace.
-    deltas = {name: weights[name] - variable for name, variable in self._variables.items()}
+    deltas = {name: weights[name] - variable for name, variable in self.named_variables.items()}
     return StepNorms(weight_norm=global_norm(weights), update_norm=global_norm(deltas))
 
 

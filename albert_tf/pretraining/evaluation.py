@@ -116,7 +116,10 @@ class Evaluator:
       `l2` and angle `degrees` of each.
     """
     metrics: dict[str, dict[str, Any]] = {}
-    zeros = tf.zeros([NUM_SUMS + self._num_layer_sums])
+    num_sums = NUM_SUMS
+    if self._with_layers:
+      num_sums += 2 * len(self._model.encoder.blocks) + 1  # As `_layer_sums` returns.
+    zeros = tf.zeros([num_sums])
     for name, held_out in self._sets.items():
       num_batches = tf.constant(num_steps or held_out.num_steps)
       with iterators_without_autotune():
@@ -127,14 +130,6 @@ class Evaluator:
       if self._with_layers:
         metrics[name]["layer_similarity"] = _layer_means(layers)
     return metrics
-
-  @property
-  def _num_layer_sums(self) -> int:
-    """Length of what `_layer_sums` returns."""
-    if not self._with_layers:
-      return 0
-    config = self._model.encoder.config
-    return 2 * config.num_hidden_layers * config.inner_group_num + 1
 
   def _batches_of_host(
     self, held_out: HeldOut, context: tf.distribute.InputContext

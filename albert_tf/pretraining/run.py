@@ -162,6 +162,7 @@ def _build(
       dtype=precision_policy(settings.distribution.precision),
     )
     weights = named_variables(model)
+    # Without a sentence loss the pooler and the sentence head must not decay either.
     optimizer = build_optimizer(
       settings.optimizer, trained_variables(model, sentence_loss=bool(settings.step.sentence_task))
     )

@@ -17,7 +17,6 @@ from albert_tf.modeling.losses import (
   mean_metrics,
 )
 from albert_tf.modeling.micro_batches import draw_depth, sum_over_micro_batches
-from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.lamb import clip_by_global_norm, rate_after_steps
 from albert_tf.optim.optimizer import Optimizer
 from albert_tf.pipelines.batches import Batch
@@ -107,8 +106,7 @@ class TrainStep:
   ):
     self._strategy = strategy
     self._model = model
-    # Without a sentence loss the pooler and the sentence head must not decay either.
-    self._variables = trained_variables(model, sentence_loss=bool(config.sentence_task))
+    self._variables = optimizer.named_variables
     self._optimizer = optimizer
     self._config = config
     # Only `_run` needs AutoGraph; converting the model takes longer than tracing it.
