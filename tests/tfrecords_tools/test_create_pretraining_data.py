@@ -398,7 +398,7 @@ def test_the_directory_for_work_keeps_what_is_not_of_the_job(
   scratch.mkdir()
   (scratch / "thesis.txt").write_text("mine")
   with monkeypatch.context() as patch:
-    patch.setattr(create.jobs, "remove_work", lambda job: 1 / 0)  # Killed before it is removed.
+    patch.setattr(job.Job, "remove_work", lambda self: 1 / 0)  # Killed before it is removed.
     with pytest.raises(ZeroDivisionError):
       _make(corpus, output, tiny_tokenizer, work_dir=str(scratch))
   assert (scratch / "_unfinished").exists()

@@ -14,8 +14,7 @@ from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
 from albert_tf.records import Manifest, RecordFile
 from tfrecords_tools.corpus import detect_format
-from tfrecords_tools.pretraining import job as jobs
-from tfrecords_tools.pretraining.job import Job
+from tfrecords_tools.pretraining.job import Job, input_of
 from tfrecords_tools.pretraining.settings import PASSES_OF_READING
 from tfrecords_tools.pretraining.stages import BlockMaker, BlockResult, read_blocks
 from tfrecords_tools.pretraining.statistics import baseline
@@ -53,9 +52,9 @@ def create_records(
     UserError: nothing to make records of, no room for them, a directory made with other settings
       or held by another process, input that changes while it is read.
   """
-  manifest = jobs.finished_before(job)
+  manifest = job.finished_before()
   if manifest is not None:
-    jobs.remove_work(job)  # A run may have been cut short while it removed it.
+    job.remove_work()  # A run may have been cut short while it removed it.
     notice(f"nothing to do: {job.output_dir} is finished")
     return manifest
 
@@ -69,14 +68,14 @@ def create_records(
     notice(str(work))
     check_room(job, work.record_bytes, sorts_on_disk=runner.sorts_on_disk)
 
-  jobs.prepare_work(job)
+  job.prepare_work()
   with contextlib.ExitStack() as stack:
     locks = [DirectoryLock(directory) for directory in job.work_dirs]
     for lock in locks:
       stack.callback(lock.release)
       lock.acquire()
     # Another process may have finished before it gave the lock back.
-    manifest = jobs.finished_before(job)
+    manifest = job.finished_before()
     if manifest is None:
       result, record_files = runner(job)
       _check_result(result, job)
@@ -85,9 +84,9 @@ def create_records(
       # The manifest last: it says that the directory is complete.
       manifest = _make_manifest(job, result, record_files)
       job.tokenizer.save_pretrained(job.output_dir)
-      jobs.move_into_place(job, record_files)
+      job.move_into_place(record_files)
       manifest.save(job.output_dir)
-    jobs.remove_work(job)
+    job.remove_work()
   return manifest
 
 
@@ -208,7 +207,7 @@ def _make_manifest(job: Job, result: BlockResult, record_files: Sequence[RecordF
     files=tuple(record_files),
     baseline=baseline(result.statistics["train"], result.statistics["eval"], job.tokenizer),
     settings=job.plan["settings"],
-    input={"files": jobs.input_of(job.plan)},
+    input={"files": input_of(job.plan)},
     statistics={"corpus": result.corpus.to_dict()} | statistics,
     versions=job.plan["versions"],
   )

@@ -88,6 +88,104 @@ class Job:
     plan = dict(self.plan, input=self.plan["input"][file_index], block_bytes=self.block_bytes)
     return _sha256(plan)
 
+  def check_input(self, file_index: int) -> None:
+    """Raises `UserError` if an input file is another than when the job was made."""
+    planned = self.plan["input"][file_index]
+    (present,) = _look_at([self.paths[file_index]])
+    if planned != present:
+      raise UserError(
+        "Input files must not change while they are read. Received: "
+        f"{self.paths[file_index]}, of {present['num_bytes']:,} bytes now and "
+        f"{planned['num_bytes']:,} at the start. Restore it and give the same command again; for "
+        f"other text remove {self.stage_dir} first."
+      )
+
+  def finished_before(self) -> Manifest | None:
+    """The manifest of an earlier, finished run with the same settings and input.
+
+    Raises:
+      UserError: the directory was made with another plan, or a file of it is gone.
+    """
+    manifest = Manifest.find(self.output_dir)
+    if manifest is None:
+      return None
+    made_with = {"settings": manifest.settings, "input": manifest.input["files"]}
+    _check_same(self.output_dir, made_with, _identity(self.plan))
+    for file in manifest.files:
+      path = os.path.join(self.output_dir, file.name)
+      if not files.exists(path) or files.size(path) != file.num_bytes:
+        raise UserError(
+          f"Finished records must be complete. Received: {path}, which is missing or has another "
+          f"size than {MANIFEST_NAME} says. Remove the directory and run again."
+        )
+    return manifest
+
+  def prepare_work(self) -> None:
+    """Makes the directories of unfinished work with the plan in them, or checks the plan there.
+
+    Raises:
+      UserError: unfinished work of another plan, records of unknown origin, a directory that is not
+        writable.
+    """
+    files.makedirs(self.output_dir)
+    continues = False
+    plan_paths = []
+    for directory in self.work_dirs:
+      files.makedirs(directory)
+      plan_path = os.path.join(directory, PLAN_NAME)
+      plan_paths.append(plan_path)
+      if files.exists(plan_path):
+        continues = True
+        begun_with = dict(json_files.read(plan_path))
+        begun_with["input"] = input_of(begun_with)
+        _check_same(directory, begun_with, dict(self.plan, input=input_of(self.plan)))
+
+    for name in files.listdir(self.output_dir):
+      if name.startswith(("train-", "eval-")) and not continues:
+        raise UserError(
+          f"Records must not be mixed with others. Received: {self.output_dir}, which holds {name} "
+          f"and no {MANIFEST_NAME}. Choose an empty directory."
+        )
+    for plan_path in plan_paths:
+      json_files.write(plan_path, self.plan)
+
+  def move_into_place(self, record_files: Sequence[RecordFile]) -> None:
+    """Moves all final files into place together, so that a cut-short run shows none of them."""
+    files.makedirs(os.path.join(self.output_dir, INDEX_FOLDER))
+    for record_file in record_files:
+      staged = os.path.join(self.stage_dir, record_file.name)
+      final = os.path.join(self.output_dir, record_file.name)
+      # The index goes first: one without its shard is harmless, a shard without its index is walked
+      # once more.
+      for source, target in ((index_path(staged), index_path(final)), (staged, final)):
+        if files.exists(source):  # Else an earlier run has moved it.
+          files.rename(source, target)
+
+  def remove_work(self) -> None:
+    """Removes the directories of unfinished work of such a plan; after a kill in it, the next start.
+
+    What is left then has the plan, or is empty.
+    """
+    for name in files.listdir(self.output_dir):
+      if files.is_temporary(name):
+        files.remove(os.path.join(self.output_dir, name))
+    for directory in self.work_dirs:
+      names = files.listdir(directory)
+      plan_path = os.path.join(directory, PLAN_NAME)
+      if names and PLAN_NAME not in names:
+        continue
+      if names and _identity(json_files.read(plan_path)) != _identity(self.plan):
+        continue
+      # A file may be gone: in a bucket, or where another process does the same.
+      with contextlib.suppress(FileNotFoundError):
+        for name in names:
+          if name != PLAN_NAME:
+            files.remove(os.path.join(directory, name))
+        # The plan last: by it the next start knows what is left.
+        if names:
+          files.remove(plan_path)
+        files.remove(directory)
+
 
 def _sha256(plan: Json) -> str:
   return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
@@ -152,19 +250,6 @@ def _look_at(paths: Sequence[str]) -> list[Json]:
   return input_files
 
 
-def check_input(job: Job, file_index: int) -> None:
-  """Raises `UserError` if an input file is another than when the job was made."""
-  planned = job.plan["input"][file_index]
-  (present,) = _look_at([job.paths[file_index]])
-  if planned != present:
-    raise UserError(
-      "Input files must not change while they are read. Received: "
-      f"{job.paths[file_index]}, of {present['num_bytes']:,} bytes now and "
-      f"{planned['num_bytes']:,} at the start. Restore it and give the same command again; for "
-      f"other text remove {job.stage_dir} first."
-    )
-
-
 def input_of(plan: Json) -> list[Json]:
   """The input as the manifest names it: without times, so that copied files are the same."""
   return [{"name": file["name"], "num_bytes": file["num_bytes"]} for file in plan["input"]]
@@ -178,57 +263,6 @@ def _identity(plan: Json) -> Json:
   return {"settings": plan["settings"], "input": input_of(plan)}
 
 
-def finished_before(job: Job) -> Manifest | None:
-  """The manifest of an earlier, finished run with the same settings and input.
-
-  Raises:
-    UserError: the directory was made with another plan, or a file of it is gone.
-  """
-  manifest = Manifest.find(job.output_dir)
-  if manifest is None:
-    return None
-  made_with = {"settings": manifest.settings, "input": manifest.input["files"]}
-  _check_same(job.output_dir, made_with, _identity(job.plan))
-  for file in manifest.files:
-    path = os.path.join(job.output_dir, file.name)
-    if not files.exists(path) or files.size(path) != file.num_bytes:
-      raise UserError(
-        f"Finished records must be complete. Received: {path}, which is missing or has another "
-        f"size than {MANIFEST_NAME} says. Remove the directory and run again."
-      )
-  return manifest
-
-
-def prepare_work(job: Job) -> None:
-  """Makes the directories of unfinished work with the plan in them, or checks the plan there.
-
-  Raises:
-    UserError: unfinished work of another plan, records of unknown origin, a directory that is not
-      writable.
-  """
-  files.makedirs(job.output_dir)
-  continues = False
-  plan_paths = []
-  for directory in job.work_dirs:
-    files.makedirs(directory)
-    plan_path = os.path.join(directory, PLAN_NAME)
-    plan_paths.append(plan_path)
-    if files.exists(plan_path):
-      continues = True
-      begun_with = dict(json_files.read(plan_path))
-      begun_with["input"] = input_of(begun_with)
-      _check_same(directory, begun_with, dict(job.plan, input=input_of(job.plan)))
-
-  for name in files.listdir(job.output_dir):
-    if name.startswith(("train-", "eval-")) and not continues:
-      raise UserError(
-        f"Records must not be mixed with others. Received: {job.output_dir}, which holds {name} "
-        f"and no {MANIFEST_NAME}. Choose an empty directory."
-      )
-  for plan_path in plan_paths:
-    json_files.write(plan_path, job.plan)
-
-
 def _check_same(directory: str, made_with: Json, asked: Json) -> None:
   differing = differences(made_with, asked)
   if differing:
@@ -237,42 +271,3 @@ def _check_same(directory: str, made_with: Json, asked: Json) -> None:
       f"versions. Received: {directory}, made with others ({'; '.join(differing)}). Choose "
       "another directory, remove this one, or use its settings and versions."
     )
-
-
-def move_into_place(job: Job, record_files: Sequence[RecordFile]) -> None:
-  """Moves all final files into place together, so that a cut-short run shows none of them."""
-  files.makedirs(os.path.join(job.output_dir, INDEX_FOLDER))
-  for record_file in record_files:
-    staged = os.path.join(job.stage_dir, record_file.name)
-    final = os.path.join(job.output_dir, record_file.name)
-    # The index goes first: one without its shard is harmless, a shard without its index is walked
-    # once more.
-    for source, target in ((index_path(staged), index_path(final)), (staged, final)):
-      if files.exists(source):  # Else an earlier run has moved it.
-        files.rename(source, target)
-
-
-def remove_work(job: Job) -> None:
-  """Removes the directories of unfinished work of such a plan; after a kill in it, the next start.
-
-  What is left then has the plan, or is empty.
-  """
-  for name in files.listdir(job.output_dir):
-    if files.is_temporary(name):
-      files.remove(os.path.join(job.output_dir, name))
-  for directory in job.work_dirs:
-    names = files.listdir(directory)
-    plan_path = os.path.join(directory, PLAN_NAME)
-    if names and PLAN_NAME not in names:
-      continue
-    if names and _identity(json_files.read(plan_path)) != _identity(job.plan):
-      continue
-    # A file may be gone: in a bucket, or where another process does the same.
-    with contextlib.suppress(FileNotFoundError):
-      for name in names:
-        if name != PLAN_NAME:
-          files.remove(os.path.join(directory, name))
-      # The plan last: by it the next start knows what is left.
-      if names:
-        files.remove(plan_path)
-      files.remove(directory)

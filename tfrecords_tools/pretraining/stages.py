@@ -21,7 +21,7 @@ from albert_tf.records.shard_index import ShardIndexer
 from tfrecords_tools.corpus import CorpusStats, iter_documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument, portions
 from tfrecords_tools.pretraining.instances import InstanceMaker, Instances
-from tfrecords_tools.pretraining.job import Job, check_input
+from tfrecords_tools.pretraining.job import Job
 from tfrecords_tools.pretraining.randomness import Stream, is_held_out
 from tfrecords_tools.pretraining.segments import SegmentPair, make_pairs
 from tfrecords_tools.pretraining.settings import SPLITS, Json
@@ -75,7 +75,7 @@ def read_blocks(job: Job, file_index: int) -> Iterator[Block]:
   for document in iter_documents(job.paths[file_index], job.options, stats=stats):
     if size >= job.block_bytes:
       # Before a block is handed over: a file that was cut short looks as if it ended there.
-      check_input(job, file_index)
+      job.check_input(file_index)
       num_bytes = stats.bytes_read - bytes_before
       yield Block(file_index, index, first_document, documents, num_bytes)
       bytes_before = stats.bytes_read
@@ -85,7 +85,7 @@ def read_blocks(job: Job, file_index: int) -> Iterator[Block]:
       size = 0
     documents.append(document)
     size += sum(map(len, document)) + len(document)  # Each sentence with its line end.
-  check_input(job, file_index)
+  job.check_input(file_index)
   num_bytes = stats.bytes_read - bytes_before
   yield Block(file_index, index, first_document, documents, num_bytes, stats)
 
