@@ -127,23 +127,20 @@ def evaluation_batches(
   parse: ParseFunction,
   *,
   global_batch_size: int,
-  max_steps: int | None = None,
+  num_steps: int,
   shard: HostShard = HostShard(),
 ) -> tf.data.Dataset:
-  """Every held-out record once, in file order, as per-replica batches of one size.
+  """Held-out records, each once, in file order, as per-replica batches of one size.
 
   Each host reads its own range of the records, and pads with copies that have `example_weights` 0.
 
   Args:
-    max_steps: at most this many global batches; None for all.
+    num_steps: number of global batches; the last may be filled with copies.
 
   Example: 40 records, a batch of 18 on 3 hosts: 3 batches of 6 examples on each host. Host 1 reads
   records 13 to 25, and then 5 copies of record 25.
   """
   rows = _rows_per_replica(global_batch_size, shard, flag="eval_batch_size")
-  num_steps = -(-index.num_records // global_batch_size)
-  if max_steps:
-    num_steps = min(num_steps, max_steps)
   num_records = min(index.num_records, num_steps * global_batch_size)
   first = num_records * shard.host // shard.num_hosts
   end = num_records * (shard.host + 1) // shard.num_hosts

@@ -138,7 +138,7 @@ class Evaluator:
       held_out.records,
       functools.partial(parse_pretraining_batch, spec=held_out.spec),
       global_batch_size=held_out.batch_size,
-      max_steps=held_out.num_steps,
+      num_steps=held_out.num_steps,
       shard=host_shard(self._strategy, context),
     )
 

@@ -330,7 +330,7 @@ class GraphTokenizer(GraphPacker):
     super().__init__(tokenizer)
     self._config = tokenizer.config
     self._vocab_size = tokenizer.vocab_size
-    self._sentencepiece = _SentencePiece(tokenizer.model_bytes, shared_name=tokenizer.model_sha256)
+    self.sentencepiece = _SentencePiece(tokenizer.model_bytes, shared_name=tokenizer.model_sha256)
     self._lower = make_table(unicode_tables.lower_rows())
     self.decomposition = make_table(unicode_tables.decomposition_rows())
     self.digit_commas = make_table(tokenizer.digit_comma_ids)
@@ -378,15 +378,8 @@ class GraphTokenizer(GraphPacker):
     return [first, ids[:, 1:]]
 
   def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-    return replace(self.raw_ids(self.normalize(texts)), self.digit_commas)
-
-  def raw_ids(self, normalized: tf.Tensor) -> tf.RaggedTensor:
-    """Ids of normalised texts, before the digit-comma rule."""
-    return self._sentencepiece.tokenize(normalized, tf.int32)
-
-  def surfaces(self, normalized: tf.Tensor) -> tf.RaggedTensor:
-    """The strings of `raw_ids`: pieces, and text that no piece covers, unchanged."""
-    return self._sentencepiece.tokenize(normalized, tf.string)
+    ids = self.sentencepiece.tokenize(self.normalize(texts), tf.int32)
+    return replace(ids, self.digit_commas)
 
 
 # WordPiece.

@@ -82,8 +82,10 @@ class GraphOffsets(tf.Module):
       codes = tf.strings.unicode_decode(marked, "UTF-8")
 
     normalized = self._graph.normalize(texts)
-    ids = self._graph.raw_ids(normalized)
-    widths = self._widths_of_tokens(ids, self._graph.surfaces(normalized))
+    # Tokens before the digit-comma rule; text that no piece covers is a surface, unchanged.
+    ids = self._graph.sentencepiece.tokenize(normalized, tf.int32)
+    surfaces = self._graph.sentencepiece.tokenize(normalized, tf.string)
+    widths = self._widths_of_tokens(ids, surfaces)
     starts, ends = _character_ranges(self._widths_of_characters(codes), widths)
     return Located(texts, replace(ids, self._graph.digit_commas), starts, ends, char_bytes)
 

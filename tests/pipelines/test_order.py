@@ -184,13 +184,13 @@ def test_hosts_evaluate_every_record_once_and_mark_the_filling(paths, hosts):
   index, seen = build_record_index(paths[:2]), []
   for host in range(hosts):
     shard = HostShard(num_replicas=hosts, num_hosts=hosts, host=host)
-    batches = list(evaluation_batches(index, parse, global_batch_size=18, shard=shard))
+    batches = list(evaluation_batches(index, parse, global_batch_size=18, num_steps=3, shard=shard))
     assert [len(batch["number"]) for batch in batches] == [
       18 // hosts
     ] * 3  # Every host has every batch.
     seen += [batch["number"].numpy()[batch["example_weights"].numpy() == 1] for batch in batches]
   assert sorted(np.concatenate(seen).tolist()) == list(range(40))
-  some = evaluation_batches(index, parse, global_batch_size=18, max_steps=1)
+  some = evaluation_batches(index, parse, global_batch_size=18, num_steps=1)
   assert np.concatenate([batch["number"].numpy() for batch in some]).tolist() == list(range(18))
 
 
@@ -249,7 +249,7 @@ def batches(kind, index):
     options["mask"] = fresh_masks(index.num_records)
   if kind != "evaluation":
     return training_batches(index, parse, seed=5, start_position=1_000, **options)
-  return evaluation_batches(index, parse, **options)
+  return evaluation_batches(index, parse, num_steps=1, **options)
 
 
 def function_bytes(dataset):
