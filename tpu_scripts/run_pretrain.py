@@ -124,7 +124,7 @@ def read_settings(command: Command, distribution: DistributionConfig) -> Pretrai
 def _machine(settings: PretrainingSettings) -> "Machine":
   """What the reports of speed need: the model's FLOPs, and the devices' peak where it is known."""
   from albert_tf.planning.chips import accelerator_peak_flops
-  from albert_tf.planning.flops import STEP_PER_FORWARD, forward_flops_per_example
+  from albert_tf.planning.estimate import STEP_PER_FORWARD, forward_flops_per_example
   from albert_tf.pretraining.reporter import Machine
 
   # Each update runs one of the depths, so an example costs their mean.

@@ -1,6 +1,7 @@
-"""Memory and time of one core's training step by formula: milliseconds, no TensorFlow, no compiler.
+"""Operations, memory and time of a training step by formula: no TensorFlow, no compiler.
 
-`plan` compares settings with it. docs/tpu.md tells how it was fitted to the compiler's programs.
+`plan` compares settings with it; run_pretrain.py tells the utilization of the devices by it.
+docs/tpu.md tells how memory and time were fitted to the compiler's programs.
 """
 
 import dataclasses
@@ -8,11 +9,13 @@ from typing import Literal, NamedTuple
 
 from albert_tf.configs import HEADS, AlbertConfig
 from albert_tf.planning.chips import Chip
-from albert_tf.planning.flops import STEP_PER_FORWARD, forward_flops_per_example
 
 # Largest underestimate of the memory on programs of goldens/tpu_figures.json that were not used for
 # the fit. tests/planning/test_estimate.py has the errors of the cycles.
 MEMORY_ERROR = 0.16
+
+# A training step has this many times the products of a forward pass: each has two more backward.
+STEP_PER_FORWARD = 3
 
 _FLOAT32 = 4
 _ITEM_BYTES = {"bfloat16": 2, "float32": 4}
@@ -29,6 +32,50 @@ _ROWS_KEPT = 0.65
 _SCORES_WITH_DROPOUT = 3.5
 # Float32 numbers a weight: the backward loop holds its sums twice, and some more.
 _GRADIENTS_WITH_REMAT = 2.5
+
+
+def forward_flops_per_example(
+  config: AlbertConfig,
+  *,
+  max_seq_length: int,
+  max_predictions_per_seq: int = 0,
+  sentence_loss: bool = True,
+) -> float:
+  """Operations of the matrix products in one forward pass; a multiply and an add are two.
+
+  [E ≠ H] 2 S E H  +  layers · inner · (8 S H² + 4 S² H + 4 S H F)  +  2 H²
+    +  [P > 0] (P (2 H E + 2 E V) + 4 H)
+
+  Without a sentence loss 2 H² of the pooler and 4 H of the head are left out.
+
+  Sharing parameters saves none of them. Look-ups, LayerNorm, softmax and activations are left out,
+  as is usual for model FLOPs. A step has `STEP_PER_FORWARD` times as many.
+
+  Args:
+    config: the architecture.
+    max_seq_length, max_predictions_per_seq: S and P; P = 0 is an encoder without pretraining heads.
+    sentence_loss: whether pretraining has one.
+
+  Reference: ALBERT, arXiv 1909.11942, section 3.1.
+  """
+  S = max_seq_length
+  P = max_predictions_per_seq
+  E = config.embedding_size
+  H = config.hidden_size
+
+  projections = 8 * S * H * H  # Query, key, value, output.
+  attention = 4 * S * S * H  # Scores and context.
+  feed_forward = 4 * S * H * config.intermediate_size
+  blocks = config.num_hidden_layers * config.inner_group_num
+  total = blocks * (projections + attention + feed_forward)
+  total += P * (2 * H * E + 2 * E * config.vocab_size)  # The masked-LM head.
+  if E != H:
+    total += 2 * S * E * H  # From embedding to hidden size.
+  if sentence_loss:
+    total += 2 * H * H  # The pooler.
+    if P:
+      total += 4 * H  # The sentence head: two classes.
+  return float(total)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

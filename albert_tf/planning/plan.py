@@ -9,8 +9,14 @@ from typing import NamedTuple
 
 from albert_tf.configs import HEADS, AlbertConfig
 from albert_tf.planning.chips import GIB, Chip, Topology
-from albert_tf.planning.estimate import MEMORY_ERROR, StepShape, cycles, memory
-from albert_tf.planning.flops import STEP_PER_FORWARD, forward_flops_per_example
+from albert_tf.planning.estimate import (
+  MEMORY_ERROR,
+  STEP_PER_FORWARD,
+  StepShape,
+  cycles,
+  forward_flops_per_example,
+  memory,
+)
 from albert_tf.planning.tpu_compiler import CompiledStep
 
 # Model FLOPs utilization of published runs on TPUs; docs/tpu.md has the sources.

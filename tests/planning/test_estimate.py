@@ -8,8 +8,13 @@ import pytest
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.planning.chips import CHIPS, accelerator_peak_flops, parse_topology
-from albert_tf.planning.estimate import MEMORY_ERROR, StepShape, cycles, memory
-from albert_tf.planning.flops import forward_flops_per_example
+from albert_tf.planning.estimate import (
+  MEMORY_ERROR,
+  StepShape,
+  cycles,
+  forward_flops_per_example,
+  memory,
+)
 
 # Figures of libtpu 0.0.51 for one core's step. `fitted`: the formula's constants are from these cycles.
 FIGURES = json.loads(

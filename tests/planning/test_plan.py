@@ -9,8 +9,7 @@ from support.commands.script_runs import run_command, run_script
 from albert_tf.configs import AlbertConfig
 from albert_tf.planning import plan
 from albert_tf.planning.chips import CHIPS, parse_topology
-from albert_tf.planning.estimate import StepShape
-from albert_tf.planning.flops import STEP_PER_FORWARD, forward_flops_per_example
+from albert_tf.planning.estimate import STEP_PER_FORWARD, StepShape, forward_flops_per_example
 from albert_tf.planning.tpu_compiler import CompiledStep
 
 BASE, V3 = AlbertConfig.from_name("base"), parse_topology("v3:2x2")
