@@ -140,9 +140,9 @@ class Optimizer(tf.Module):
 class TfaLambOptimizer(Optimizer):
   """LAMB of TensorFlow Addons, which always corrects the bias of the moments.
 
-  It has the slots, step and `apply` of `Optimizer`. It uses two Addons optimizers: one for variables
-  with weight decay and trust ratio, one for the others. Addons itself can exclude only by variable
-  names, not by checkpoint names.
+  It has the slots, step and `apply` of `Optimizer`. It uses two Addons optimizers: one for
+  variables with weight decay and trust ratio, one for the others. Addons itself can exclude only by
+  variable names, not by checkpoint names.
   """
 
   def __init__(self, config: OptimizerConfig, named_variables: Variables):

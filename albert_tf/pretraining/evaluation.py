@@ -70,7 +70,7 @@ def read_held_out(
 
 
 class Evaluator:
-  """Computes masked-LM and sentence loss and accuracy over held-out sets, all with the same program.
+  """Computes masked-LM and sentence loss and accuracy over held-out sets, all by one program.
 
   Args:
     strategy: of the model.
@@ -112,8 +112,8 @@ class Evaluator:
     """Evaluates the current weights, on the first `num_steps` batches of each set if given.
 
     Returns:
-      Name → metrics by the names of metrics.jsonl; with layers also `layer_similarity`: the mean L2 distance
-      `l2` and angle `degrees` of each.
+      Name → metrics by the names of metrics.jsonl; with layers also `layer_similarity`: the mean L2
+      distance `l2` and angle `degrees` of each.
     """
     metrics: dict[str, dict[str, Any]] = {}
     num_sums = NUM_SUMS
@@ -172,7 +172,10 @@ class Evaluator:
     return sums
 
   def _layer_sums(self, batch: Batch) -> tf.Tensor:
-    """float32 `[2 L + 1]`: each layer's L2 distances and angles over all real positions, and their number."""
+    """float32 `[2 L + 1]`: each layer's L2 distances and angles; last the number of positions.
+
+    They are sums over all real positions.
+    """
     text = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
     outputs = self._model.encoder(text)
     # Input of the first layer, then the output of each.
@@ -211,8 +214,9 @@ def evaluate_checkpoint(
     with_layers, use_xla: see `Evaluator`.
 
   Returns:
-    Name → losses and accuracies, `num_examples`, and `record_content`, a hash of the records. The sentence metrics
-    have the name of the set's task; a model without a trained sentence head has none.
+    Name → losses and accuracies, `num_examples`, and `record_content`, a hash of the records. The
+    sentence metrics have the name of the set's task; a model without a trained sentence head has
+    none.
   """
   sets = {
     name: _read_set(name, paths, checkpoint, spec=spec, batch_size=batch_size, max_steps=max_steps)
@@ -273,7 +277,7 @@ def _read_set(
 
 
 def _has_sentence_head(checkpoint: Checkpoint) -> bool:
-  """Whether the checkpoint has a trained sentence head; an untrained head of a run has no moments."""
+  """Whether the checkpoint has a trained sentence head; an untrained one has no moments."""
   trained = set(checkpoint.variables)
   with_moments = {
     name.removesuffix("/adam_m") for name in checkpoint.slots if name.endswith("/adam_m")

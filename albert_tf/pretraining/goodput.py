@@ -35,7 +35,10 @@ class Goodput:
     self._last_mark = time.monotonic() - max(0.0, time.time() - began)
 
   def mark(self, category: str, *, waited: float = 0.0) -> float:
-    """Adds the time since the last mark to a category, `waited` seconds of it to "input"; returns the time."""
+    """Adds the time since the last mark to a category, and returns it.
+
+    `waited` seconds of it are added to "input" instead.
+    """
     now = time.monotonic()
     seconds = now - self._last_mark
     self._last_mark = now
@@ -45,7 +48,10 @@ class Goodput:
     return seconds
 
   def fields(self) -> dict[str, float]:
-    """For a report: seconds of each category since the first start, `goodput`, and the time (since 1970)."""
+    """For a report: seconds of each category since the first start, `goodput`, and the time.
+
+    The time is in seconds since 1970.
+    """
     values = {PREFIX + name: seconds for name, seconds in self.seconds.items()}
     values["goodput"] = self.seconds["step"] / max(sum(self.seconds.values()), 1e-9)
     values["time"] = time.time()

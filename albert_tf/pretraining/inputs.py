@@ -28,7 +28,7 @@ from albert_tf.tokenization import load_tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingInput:
-  """The records of a run as distributed datasets; `held_out` is None for runs without evaluation."""
+  """The records of a run as distributed datasets; `held_out` is None without evaluation."""
 
   settings: PretrainingSettings
   strategy: tf.distribute.Strategy
@@ -69,7 +69,7 @@ class PretrainingInput:
       raise  # No record is damaged.
 
   def _check_examples(self, start_position: int, num_examples: int) -> None:
-    """Reads the windows of these examples; raises `UserError` with the file and number of a damaged record."""
+    """Reads the windows of these examples; raises `UserError` that names a damaged record."""
     # Batches come from windows of long extents; one of these extents holds the record.
     reader = ExtentReader(self.index)
     order = DataOrder(num_records=self.index.num_records, seed=self.settings.step.seed)
@@ -104,8 +104,8 @@ def checked_input(
   """Indexes all records; checks the first training records and all records of an evaluation.
 
   Raises:
-    UserError: records are damaged, too few, or of other lengths or another vocabulary; or the hosts cannot share
-      them.
+    UserError: records are damaged, too few, or of other lengths or another vocabulary; or the hosts
+      cannot share them.
   """
   # Whether the hosts can share the rows is checked first: records without an index are read whole.
   DataOrder(num_records=1, seed=0, num_hosts=_num_hosts(strategy))

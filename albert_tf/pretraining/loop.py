@@ -36,7 +36,8 @@ class LoopResult:
 class _Chunk(NamedTuple):
   """The updates between two returns to the host.
 
-  The first update of a process includes the compilation and is not timed, if more updates follow it.
+  The first update of a process includes the compilation and is not timed, if more updates follow
+  it.
   """
 
   metrics: StepMetrics  # Of all updates.
@@ -83,14 +84,16 @@ class TrainingLoop:
 
     Raises:
       NonFiniteError: a loss or norm is not finite; nothing bad was saved.
-      UserError: a record is damaged, a checkpoint could not be written, or another process took the directory.
+      UserError: a record is damaged, a checkpoint could not be written, or another process took the
+        directory.
     """
     last_step = self.settings.num_train_steps
     batch_size = self.settings.step.global_batch_size
     iterator = self.inputs.training_iterator(examples_seen)
     stopping = self._must_stop()
 
-    # A process that was killed between a checkpoint and its evaluation left the evaluation to this one.
+    # A process that was killed between a checkpoint and its evaluation left the evaluation to
+    # this one.
     if step > 0 and not stopping and (step >= last_step or self._saves_at(step)):
       self.goodput.mark("restart")
       self._evaluate(step)
@@ -107,7 +110,8 @@ class TrainingLoop:
       stopping = self._must_stop()
 
       if stopping or step >= last_step or self._saves_at(step):
-        # Save first: a kill during the evaluation loses nothing. A preempted machine has no time to evaluate.
+        # Save first: a kill during the evaluation loses nothing. A preempted machine has no time to
+        # evaluate.
         self._save(step, examples_seen)
         if not stopping:
           self._evaluate(step)
@@ -150,7 +154,7 @@ class TrainingLoop:
       self.reporter.message(warning)
 
   def _run_steps(self, iterator: Iterator[Any], num_steps: int) -> _Chunk:
-    """Makes the updates; the first one of this process alone, because it includes the compilation."""
+    """Makes the updates; the first of this process alone, as it includes the compilation."""
 
     def run(num_steps: int, category: str) -> _Chunk:
       metrics = self.train_step.run(iterator, tf.constant(num_steps))
@@ -239,7 +243,8 @@ def next_boundary(settings: PretrainingSettings, step: int) -> int:
 
   Boundaries are multiples of the intervals, wherever the run was resumed, and the edges of a trace.
 
-  Example: with --iterations_per_loop=100 and --save_checkpoints_steps=250 they are 100, 200, 250, 300, 400, 500.
+  Example: with --iterations_per_loop=100 and --save_checkpoints_steps=250 they are 100, 200, 250,
+  300, 400, 500.
   """
   boundaries = [settings.num_train_steps]
   for interval in (settings.iterations_per_loop, settings.save_checkpoints_steps):

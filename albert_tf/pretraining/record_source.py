@@ -26,9 +26,11 @@ class RecordsSource:
 
   Attributes:
     vocab_size: size of their vocabulary; None if unknown.
-    tokenizer_path, vocab_sha256: a vocabulary or a directory with one, and its hash; empty if there is none.
+    tokenizer_path, vocab_sha256: a vocabulary or a directory with one, and its hash; empty if there
+      is none.
     settings: directory → settings of its training records; empty ones if unknown.
-    sentence_task: meaning of their labels, see `StepConfig`; by default the task of the original release.
+    sentence_task: meaning of their labels, see `StepConfig`; by default the task of the original
+      release.
   """
 
   vocab_size: int | None
@@ -48,7 +50,10 @@ class RecordsSource:
     return self.sentence_task
 
   def masking(self, masked_lm_prob: float | None) -> MaskingConfig:
-    """Fresh masks by the rules of the stored masks; another share changes the number of predictions, too."""
+    """Fresh masks by the rules of the stored masks.
+
+    Another share of masks changes the number of predictions, too.
+    """
     stored_shares = {of.get("masked_lm_prob", _MASKED_LM_PROB) for of in self.settings.values()}
     share = masked_lm_prob
     if share is None:
@@ -69,7 +74,10 @@ class RecordsSource:
     )
 
   def _labels_mean_swapped(self) -> bool:
-    """Whether label 1 means two swapped segments in all training records; then the order is drawn again, too."""
+    """Whether label 1 means two swapped segments in all training records.
+
+    Then the order is drawn again, too.
+    """
     for settings in self.settings.values():
       is_original = settings.get("compatibility", "none") != "none"  # Mixes in random documents.
       if settings.get("sentence_pair") != "sop" or is_original:
@@ -108,7 +116,7 @@ def describe_records(
   max_seq_length: int | None,
   max_predictions_per_seq: int | None,
 ) -> RecordsSource:
-  """Reads the manifests of training and held-out files, and checks them against each other and the flags.
+  """Reads the manifests of all files, and checks them against each other and the flags.
 
   Args:
     spm_model_file: vocabulary given by flag; empty for the vocabulary in the folder of the records.
@@ -158,7 +166,10 @@ def describe_records(
 
 
 def _check_no_held_out(paths: Sequence[str], manifests: Mapping[str, Manifest]) -> None:
-  """Raises `UserError` if a training file is a held-out one, as a pattern for all files of a folder would name it."""
+  """Raises `UserError` if a training file is a held-out one.
+
+  A pattern for all files of a folder would name both.
+  """
   training_files = set(paths)
   for directory, manifest in manifests.items():
     for file in manifest.files_of("eval"):
@@ -171,9 +182,12 @@ def _check_no_held_out(paths: Sequence[str], manifests: Mapping[str, Manifest]) 
 
 
 def _tokenizer_of(named: str, folder: str, *, is_ours: bool) -> tuple[str, Tokenizer | None]:
-  """Path and tokenizer: from the records' folder, which also has the normalization, or from the named file.
+  """Path and tokenizer: from the records' folder, or from the named file.
 
-  Next to records of other programs only `spm.model` counts: other files may belong to something else.
+  The folder also has the normalization.
+
+  Next to records of other programs only `spm.model` counts: other files may belong to something
+  else.
   """
   if is_ours:
     is_there = bool(find_vocabulary(folder))

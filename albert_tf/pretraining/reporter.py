@@ -72,7 +72,8 @@ class Reporter:
   ) -> None:
     """Reports the training since the last report.
 
-    `updates` timed updates took `seconds`, for `examples` examples and `tokens` tokens (no padding) on all replicas.
+    `updates` timed updates took `seconds`, for `examples` examples and `tokens` tokens (no padding)
+    on all replicas.
     """
     if not self._is_chief:
       return
@@ -157,8 +158,8 @@ def _speed(number: float) -> str:
 class _TensorBoard:
   """One writer for each split, made at its first report.
 
-  In a bucket every flush uploads the whole file again, so flushes are rare. Reports of a killed run after its last
-  checkpoint stay: the continued run makes the same ones again.
+  In a bucket every flush uploads the whole file again, so flushes are rare. Reports of a killed run
+  after its last checkpoint stay: the continued run makes the same ones again.
   """
 
   def __init__(self, directory: str):

@@ -1,4 +1,4 @@
-"""A pretraining run from settings to result: distribution, input, model, optimizer, checkpoint, loop."""
+"""A pretraining run from settings to result: devices, input, model, optimizer, checkpoint, loop."""
 
 import contextlib
 import os
@@ -42,14 +42,15 @@ def run_pretraining(
     settings: the run.
     flags_text: resolved flags of the command, saved as `flags.txt` to repeat the run.
     machine: speed of the devices, for reports.
-    check_only: build everything, make one update and one evaluation batch, write nothing (`--dry_run`).
+    check_only: build everything, make one update and one evaluation batch, write nothing
+      (`--dry_run`).
 
   Returns:
     How the run ended; None with `check_only`.
 
   Raises:
-    UserError: a mistake in the settings, the records or the directory; before anything is written, except for
-      damage inside a record.
+    UserError: a mistake in the settings, the records or the directory; before anything is written,
+      except for damage inside a record.
   """
   began = time.time()
   directory = settings.output_dir
@@ -206,7 +207,7 @@ def _try_once(
 def _write_run_files(
   settings: PretrainingSettings, inputs: PretrainingInput, flags_text: str
 ) -> None:
-  """Writes run.json, the configuration, the vocabulary and flags.txt: the directory is self-contained."""
+  """Writes run.json, configuration, vocabulary and flags.txt: the directory is self-contained."""
   tokenizer = None
   if settings.tokenizer_path:
     tokenizer = load_tokenizer(settings.tokenizer_path)

@@ -41,7 +41,11 @@ class StepConfig(DepthSettings):
   )
 
   def micro_batch_size(self, num_replicas: int) -> int:
-    """Examples of one forward pass on one replica; raises `UserError` if the batch cannot be divided."""
+    """Examples of one forward pass on one replica.
+
+    Raises:
+      UserError: the batch cannot be divided.
+    """
     return micro_batch_size(
       self.global_batch_size,
       num_replicas=num_replicas,
@@ -53,12 +57,14 @@ class PretrainingSettings(Settings):
   """Settings of one run.
 
   Attributes:
-    input_files, eval_input_files: training and held-out records, expanded and sorted; without held-out ones there is
-      no evaluation.
+    input_files, eval_input_files: training and held-out records, expanded and sorted; without
+      held-out ones there is no evaluation.
     model, optimizer, step, distribution: groups of settings.
     max_seq_length, max_predictions_per_seq: lengths of the records.
-    masking: fresh masks for training; None for the stored masks. Evaluation always uses the stored masks.
-    tokenizer_path: vocabulary, or directory with one, to copy into the run directory; empty for none.
+    masking: fresh masks for training; None for the stored masks. Evaluation always uses the stored
+      masks.
+    tokenizer_path: vocabulary, or directory with one, to copy into the run directory; empty for
+      none.
   """
 
   input_files: tuple[str, ...]

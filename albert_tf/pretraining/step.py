@@ -1,6 +1,7 @@
 """One update of pretraining: the global loss, its exact gradient, clipping, the optimizer.
 
-`loop.TrainingLoop` calls `TrainStep.run`; `planning` lowers `TrainStep.on_replica` for the compiler.
+`loop.TrainingLoop` calls `TrainStep.run`; `planning` lowers `TrainStep.on_replica` for the
+compiler.
 """
 
 from collections.abc import Iterator
@@ -31,9 +32,10 @@ _LAST_VALUES = ("weight_norm", "update_norm", "learning_rate")
 class StepMetrics(NamedTuple):
   """Metrics of the updates of one call; float32 scalars, equal on all replicas.
 
-  Sums over the updates: losses, right answers, weights, counts, `tokens` (without padding), `gradient_norm`,
-  and `input_seconds`, the wait for a batch after the end of the step before. Values of the last update:
-  `weight_norm`, `update_norm`, `learning_rate`. One update that is not finite leaves a sum that is not finite.
+  Sums over the updates: losses, right answers, weights, counts, `tokens` (without padding),
+  `gradient_norm`, and `input_seconds`, the wait for a batch after the end of the step before.
+  Values of the last update: `weight_norm`, `update_norm`, `learning_rate`. One update that is not
+  finite leaves a sum that is not finite.
   """
 
   masked_lm_loss: tf.Tensor
@@ -59,7 +61,12 @@ class StepMetrics(NamedTuple):
     return StepMetrics(**joined)
 
   def averages(self, num_steps: int, sentence_task: str = "sentence_order") -> dict[str, float]:
-    """Metrics of a report: means over predictions, examples and steps; see `StepConfig.sentence_task`."""
+    """Metrics of a report: means over predictions, examples and steps.
+
+    Args:
+      num_steps: updates that the sums are of.
+      sentence_task: see `StepConfig.sentence_task`.
+    """
     sums = PretrainingSums(
       masked_lm=LossSums(self.masked_lm_loss, self.masked_lm_correct, self.masked_lm_weight),
       sentence=LossSums(self.sentence_loss, self.sentence_correct, self.sentence_count),
@@ -85,12 +92,13 @@ class _Gradients(NamedTuple):
 class TrainStep:
   r"""Runs updates: gradient of the global loss, clip, optimizer.
 
-  $L = \sum w \ell_{mlm} / \sum w + \sum \ell_{sop} / B$, all sums over the global batch; if `config.sentence_task`
-  is empty, without the second term and without updates of pooler and sentence head.
+  $L = \sum w \ell_{mlm} / \sum w + \sum \ell_{sop} / B$, all sums over the global batch; if
+  `config.sentence_task` is empty, without the second term and without updates of pooler and
+  sentence head.
 
-  Any number of replicas and micro-batches makes the same update; gradients are summed over replicas before they
-  are clipped. Model and optimizer were made under the strategy's scope. `use_xla` compiles forward and backward
-  pass on CPU and GPU; a TPU always does.
+  Any number of replicas and micro-batches makes the same update; gradients are summed over replicas
+  before they are clipped. Model and optimizer were made under the strategy's scope. `use_xla`
+  compiles forward and backward pass on CPU and GPU; a TPU always does.
 
   Reference: ALBERT section 4.1; PAPER_MAP.md, the loss over the global batch.
   """
@@ -147,7 +155,7 @@ class TrainStep:
     return self._strategy.experimental_local_results(per_replica)[0]
 
   def _replica_step(self, batch: Batch) -> tf.Tensor:
-    """One update on one replica; returns `_REPLICA_METRICS` as one vector, one transfer from the device."""
+    """One update on one replica; returns `_REPLICA_METRICS` as a vector, in one transfer."""
     context = tf.distribute.get_replica_context()
 
     # The gradient of the global loss, summed over the replicas.
@@ -174,12 +182,13 @@ class TrainStep:
   ) -> _Gradients:
     """The gradient of this replica's part of the global loss, in micro-batches."""
     num_micro_batches = self._config.gradient_accumulation_steps
-    # The seed of an update is (seed, step): a continued run draws what the killed one would have drawn.
+    # The seed of an update is (seed, step): a continued run draws what the killed one would have
+    # drawn.
     run_seed = tf.constant(self._config.seed % 2**31, tf.int32)
     step_seed = tf.stack([run_seed, tf.cast(self._optimizer.step, tf.int32)])
     depth = draw_depth(self._config.train_depths, step_seed)
-    # Micro-batches are numbered over all replicas, so each has dropout of its own: with 2 replicas of 4
-    # micro-batches, the second replica has the numbers 4 to 7.
+    # Micro-batches are numbered over all replicas, so each has dropout of its own: with 2 replicas
+    # of 4 micro-batches, the second replica has the numbers 4 to 7.
     first_number = tf.cast(replica, tf.int32) * num_micro_batches
 
     def compute(micro_batch: Batch, number: tf.Tensor | int) -> _Gradients:

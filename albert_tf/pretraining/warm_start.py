@@ -27,8 +27,9 @@ _OPTIONAL_PARTS = ("cls/predictions/", "cls/seq_relationship/", "bert/pooler/")
 def start_weights(variables: Mapping[str, tf.Variable], settings: PretrainingSettings) -> str:
   """Sets the initial weights of a run; returns a description of their origin.
 
-  Without `init_checkpoint` they are drawn from the seed. Pretraining heads and pooler are drawn if the checkpoint
-  has none; heads of fine-tuning are ignored. With `sharing="all"` the checkpoint may be of another depth.
+  Without `init_checkpoint` they are drawn from the seed. Pretraining heads and pooler are drawn if
+  the checkpoint has none; heads of fine-tuning are ignored. With `sharing="all"` the checkpoint may
+  be of another depth.
 
   Raises:
     UserError: names, shapes, configuration or vocabulary of checkpoint and model do not match.

@@ -24,7 +24,8 @@ _RECIPE_WIDTH = 768  # H of both.
 _HIGHEST_RATIO = 7.0
 _LOWEST_RATIO = 1 / 16.0
 
-# Accuracy of a model that uses the context; the most frequent of 30,000 English tokens is 6% of the masked tokens.
+# Accuracy of a model that uses the context; the most frequent of 30,000 English tokens is 6% of
+# the masked tokens.
 _USES_CONTEXT = 0.09
 # Entropy of tokens over log V: 7.0 of 10.3 nats for 30,000 English tokens.
 _UNIGRAM_SHARE = 0.68
@@ -78,8 +79,8 @@ class TrainingWatch:
 def not_learned(evaluation: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
   """Warnings about tasks that a run has not learned by its last held-out evaluation.
 
-  A sentence task is at chance within two binomial standard errors of 50 %. Masked LM is on its plateau if it is
-  no better than the most frequent token.
+  A sentence task is at chance within two binomial standard errors of 50 %. Masked LM is on its
+  plateau if it is no better than the most frequent token.
 
   Args:
     evaluation: metrics by the names of metrics.jsonl.
@@ -123,8 +124,8 @@ def _most_frequent_share(manifests: Sequence[Manifest]) -> float:
 def schedule_warnings(settings: PretrainingSettings) -> list[str]:
   """Warnings about rate, batch and warm-up that do not fit together, before step 1.
 
-  The recipe's rate is scaled by the square root of the batch. Models narrower than base bear a proportionally
-  higher rate.
+  The recipe's rate is scaled by the square root of the batch. Models narrower than base bear a
+  proportionally higher rate.
   """
   optimizer = settings.optimizer
   batch_size = settings.step.global_batch_size

@@ -1,4 +1,4 @@
-"""Checkpoints of a run, of pretraining or of fine-tuning, written atomically while training continues."""
+"""Checkpoints of pretraining and fine-tuning, written atomically while training continues."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,18 +23,22 @@ from albert_tf.errors import UserError
 
 
 class CheckpointStore:
-  """The checkpoints of one run: `model.ckpt-<step>`; the newest `keep` and multiples of `keep_every` stay.
+  """The checkpoints of one run: `model.ckpt-<step>`.
 
-  Files are TensorFlow bundles with the original release's names (`bert/…`, `cls/…`, `…/adam_m`, `…/adam_v`,
-  `global_step`), so the original's tools read them too. `tf.train.Checkpoint` would use other names.
+  The newest `keep` and multiples of `keep_every` stay.
 
-  A thread writes one checkpoint at a time from a copy in host memory. The next `check`, `wait` or `save` raises
-  its errors.
+  Files are TensorFlow bundles with the original release's names (`bert/…`, `cls/…`, `…/adam_m`,
+  `…/adam_v`, `global_step`), so the original's tools read them too. `tf.train.Checkpoint` would use
+  other names.
+
+  A thread writes one checkpoint at a time from a copy in host memory. The next `check`, `wait` or
+  `save` raises its errors.
 
   Args:
     directory: `RUN/checkpoints`.
     variables: checkpoint name → variable: weights, slots and `global_step`.
-    may_write: raises if this process must not save any more; called by `check` and before each checkpoint.
+    may_write: raises if this process must not save any more; called by `check` and before each
+      checkpoint.
 
   Attributes:
     last: prefix of the newest complete checkpoint; None before the first.
@@ -60,9 +64,10 @@ class CheckpointStore:
     self.last = latest_checkpoint(directory)
 
   def save(self, step: int, **state: float) -> None:
-    """Waits for the checkpoint before, starts the one of `step`, then removes checkpoints beyond `keep`.
+    """Waits for the last checkpoint, starts the one of `step`, and removes those beyond `keep`.
 
-    `state` are numbers by name that `restore_latest` returns, such as the position in the stream of examples.
+    `state` are numbers by name that `restore_latest` returns, such as the position in the stream of
+    examples.
     """
     self.wait()
     self._may_write()
@@ -86,7 +91,7 @@ class CheckpointStore:
       pending.result()
 
   def close(self) -> None:
-    """Waits for the writer without raising its errors, so that an error of the run is not hidden."""
+    """Waits for the writer without raising its errors: an error of the run is not hidden."""
     self._writer.shutdown()
 
   def _write(self, step: int, values: Mapping[str, np.ndarray]) -> None:

@@ -39,7 +39,8 @@ def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
   if config.precision == "bfloat16" and not tf.config.list_physical_devices("GPU"):
     _warn_of_slow_bfloat16(config.use_xla)
   chooses_itself = not config.distribution
-  # First of the choices: the strategy must be made before the list of devices starts TensorFlow's runtime.
+  # First of the choices: the strategy must be made before the list of devices starts TensorFlow's
+  # runtime.
   if config.distribution == "multi_worker" or (chooses_itself and _several_workers()):
     return tf.distribute.MultiWorkerMirroredStrategy()
   # All GPUs, or the CPU, which --num_virtual_devices may have divided.
@@ -95,7 +96,9 @@ def probe_tpu(config: DistributionConfig) -> None:
 def find_tpu(
   config: DistributionConfig,
 ) -> tuple[tf.distribute.cluster_resolver.TPUClusterResolver, Sequence[str]]:
-  """Asks Google's API for the TPU, and its hosts for a connection; the resolver raises many undocumented types.
+  """Asks Google's API for the TPU, and its hosts for a connection.
+
+  The resolver raises many undocumented types.
 
   Returns:
     The resolver, and the addresses of hosts elsewhere; none for `local`.
@@ -132,7 +135,10 @@ def _has_bfloat16() -> bool:
 
 
 def precision_policy(precision: str) -> str:
-  """Keras' dtype policy for matrix products in `precision`; weights, softmax, LayerNorm and losses stay float32."""
+  """Keras' dtype policy for matrix products in `precision`.
+
+  Weights, softmax, LayerNorm and losses stay float32.
+  """
   if precision == "float32":
     return "float32"
   return "mixed_bfloat16"
@@ -200,7 +206,7 @@ class Workers:
 
   @contextlib.contextmanager
   def all_fail_together(self) -> Iterator[None]:
-    """After the body, a `UserError` of one process ends all of them. All processes must enter it."""
+    """After the body, a `UserError` of one process ends all of them. All must enter it."""
     refusal = None
     try:
       yield

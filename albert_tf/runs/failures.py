@@ -13,8 +13,9 @@ from albert_tf import files
 from albert_tf.errors import UserError
 
 _CONTINUES = "The same command continues from the last checkpoint"
-# The type of the error does not tell: a batch too large and a full disk are both `ResourceExhaustedError`. On-chip
-# memory (vmem, smem) is left to the compiler: no smaller batch helps.
+# The type of the error does not tell: a batch too large and a full disk are both
+# `ResourceExhaustedError`. On-chip memory (vmem, smem) is left to the compiler: no smaller batch
+# helps.
 _MEMORY = re.compile(
   r"[Oo]ut of memory(?! in memory space [vs]mem)|OOM when allocating|Attempting to (?:allocate|reserve) \S"
 )

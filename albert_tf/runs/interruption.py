@@ -12,7 +12,8 @@ from types import FrameType
 def stop_on_signal() -> Iterator[threading.Event]:
   """Installs the handlers for the duration of a run; a no-op outside the main thread.
 
-  A handler runs when the call to the device has returned. A second Control-C then ends the run without saving.
+  A handler runs when the call to the device has returned. A second Control-C then ends the run
+  without saving.
   """
   request = threading.Event()  # Read between calls to the device.
   if threading.current_thread() is not threading.main_thread():

@@ -13,8 +13,8 @@ Report = dict[str, Any]  # A line of the file.
 class MetricsLog:
   """The reports of a run, in memory and in a small file that is always rewritten as a whole.
 
-  On a disk every report rewrites it; in a bucket only `flush` does. Reports of a killed run after `start_step`, the
-  step of its last checkpoint, are dropped.
+  On a disk every report rewrites it; in a bucket only `flush` does. Reports of a killed run after
+  `start_step`, the step of its last checkpoint, are dropped.
   """
 
   def __init__(self, path: str, *, start_step: int = 0):
@@ -34,7 +34,7 @@ class MetricsLog:
     return self._records.get((step, split))
 
   def append(self, step: int, split: str, values: Mapping[str, Any]) -> Report:
-    """Adds a report and returns its record; replaces an earlier report of the same step and split."""
+    """Adds a report and returns its record; replaces an earlier one of the step and split."""
     record = {"step": int(step), "split": split} | {
       key: _plain(value) for key, value in values.items()
     }

@@ -92,7 +92,7 @@ def write(
   tokenizer: Tokenizer | None,
   flags: str,
 ) -> None:
-  """Writes run.json, which holds the `record` and the versions, the configuration, tokenizer and flags.txt."""
+  """Writes run.json (the `record` and the versions), configuration, tokenizer and flags.txt."""
   files.makedirs(directory)
   versions = {
     "albert_tf": __version__,

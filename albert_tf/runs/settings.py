@@ -11,9 +11,10 @@ MOST_EXAMPLES = 1 << 20  # Of a batch; a greater number would fill the memory.
 class DistributionConfig(Settings):
   """Devices and precision of a command.
 
-  Every command that trains or evaluates has these flags: `commands.define_flags(DistributionConfig)`, then
-  `commands.from_flags(DistributionConfig)`. Without `distribution`: `tpu` if one is named, `multi_worker` if TF_CONFIG
-  names several workers, else all GPUs if there is more than one, else one device.
+  Every command that trains or evaluates has these flags:
+  `commands.define_flags(DistributionConfig)`, then `commands.from_flags(DistributionConfig)`.
+  Without `distribution`: `tpu` if one is named, `multi_worker` if TF_CONFIG names several workers,
+  else all GPUs if there is more than one, else one device.
   """
 
   tpu: str = setting(

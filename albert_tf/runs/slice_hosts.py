@@ -31,8 +31,8 @@ def check_hosts(addresses: Sequence[str]) -> None:
 def watch_hosts(addresses: Sequence[str]) -> None:
   """Starts a thread that ends this process, with a message, when a host has gone.
 
-  The process ends immediately: the main thread may wait in TensorFlow, where no exception reaches it. Files of a
-  run are complete or absent at any moment.
+  The process ends immediately: the main thread may wait in TensorFlow, where no exception reaches
+  it. Files of a run are complete or absent at any moment.
   """
   threading.Thread(target=_watch, args=(addresses,), daemon=True, name="hosts").start()
 

@@ -67,13 +67,9 @@ def test_batches_equal_python(tokenizer: AlbertTokenizer, module: GraphTokenizer
         np.testing.assert_array_equal(got[key], expected[key])
 
 
-def test_empty_batch(tokenizer: AlbertTokenizer, module: GraphTokenizer):
+def test_empty_batch(module: GraphTokenizer):
+  """A model needs one position at least, even of no rows."""
   nothing = tf.constant([], tf.string)
-  for pairs, pad in ((None, False), (nothing, True)):
+  for pairs, pad, length in ((None, False, 1), (nothing, True, 16)):
     got = module(nothing, pairs, max_length=16, pad_to_max_length=pad, allow_mask=True)
-    expected = batch(
-      tokenizer, [], None if pairs is None else [], max_length=16, pad_to_max_length=pad
-    )
-    assert {key: value.shape for key, value in got.items()} == {
-      key: expected[key].shape for key in _KEYS
-    }
+    assert {key: value.shape for key, value in got.items()} == {key: (0, length) for key in _KEYS}
