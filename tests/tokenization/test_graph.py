@@ -72,4 +72,4 @@ def test_empty_batch(module: GraphTokenizer):
   nothing = tf.constant([], tf.string)
   for pairs, pad, length in ((None, False, 1), (nothing, True, 16)):
     got = module(nothing, pairs, max_length=16, pad_to_max_length=pad, allow_mask=True)
-    assert {key: value.shape for key, value in got.items()} == {key: (0, length) for key in _KEYS}
+    assert {key: value.shape for key, value in got.items()} == dict.fromkeys(_KEYS, (0, length))
