@@ -226,8 +226,8 @@ class TrainingLoop:
     self._check_store()
     self.reporter.message(self.goodput.table())
     self.reporter.message(
-      f"the run is in {self.settings.output_dir}: metrics.jsonl, curves.png, tensorboard/; the last checkpoint is "
-      f"{self._saved}. The commands take the directory as --init_checkpoint"
+      f"the run is in {self.settings.output_dir}: metrics.jsonl, curves.png, tensorboard/; the "
+      f"last checkpoint is {self._saved}. The commands take the directory as --init_checkpoint"
     )
     # After the last update only an evaluation can be missing.
     something_is_missing = step < self.settings.num_train_steps or self.evaluator is not None

@@ -93,8 +93,8 @@ class RecordsSource:
     if len(different) > 1:
       received = ", ".join(f"{value} in {directory}" for directory, value in values.items())
       raise UserError(
-        f"Fresh masks need records that were masked by one rule. Received: {name} {received}. Use records that "
-        "were masked alike, or train on the stored masks with --masking=stored."
+        f"Fresh masks need records that were masked by one rule. Received: {name} {received}. Use "
+        "records that were masked alike, or train on the stored masks with --masking=stored."
       )
     return different.pop()
 
@@ -176,8 +176,9 @@ def _check_no_held_out(paths: Sequence[str], manifests: Mapping[str, Manifest]) 
       path = os.path.join(directory, file.name)
       if path in training_files:
         raise UserError(
-          f"Held-out records must not be trained. Received: --input_file with {path}, which its manifest.json lists "
-          "as eval. Name the training files only, such as --input_file='records/train-*'."
+          f"Held-out records must not be trained. Received: --input_file with {path}, which its "
+          "manifest.json lists as eval. Name the training files only, such as "
+          "--input_file='records/train-*'."
         )
 
 

@@ -92,8 +92,9 @@ class Reporter:
     seconds_left = (total - step) * seconds / max(updates, 1)
     self.message(
       f"step {step:,}/{total:,} ({step / total:.0%}) · {_describe(values)} · "
-      f"{_speed(values['examples_per_second'])} ex/s · {_speed(values['tokens_per_second'])} tok/s · "
-      f"{flops_per_second / 1e12:.3g} TFLOP/s · ETA {datetime.timedelta(seconds=round(seconds_left))}"
+      f"{_speed(values['examples_per_second'])} ex/s · {_speed(values['tokens_per_second'])} tok/s "
+      f"· {flops_per_second / 1e12:.3g} TFLOP/s · ETA "
+      f"{datetime.timedelta(seconds=round(seconds_left))}"
     )
 
   def eval(self, step: int, metrics: Mapping[str, float]) -> None:

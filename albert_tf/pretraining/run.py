@@ -90,8 +90,9 @@ def run_pretraining(
     origin = start_weights(program.weights, settings)
   if not workers.same(f"{inputs.index.content} {examples_seen}"):
     raise UserError(
-      "All workers must see the same records and the same output directory. Received: they differ; this worker "
-      f"has {inputs.index.num_records:,} records and is {origin}. Use a file system that all of them share."
+      "All workers must see the same records and the same output directory. Received: they "
+      f"differ; this worker has {inputs.index.num_records:,} records and is {origin}. Use a file "
+      "system that all of them share."
     )
   if check_only:
     _try_once(settings, program, inputs, step=step, examples_seen=examples_seen)
@@ -115,7 +116,8 @@ def run_pretraining(
     stack.enter_context(contextlib.closing(store))
     goodput = Goodput(began=began, at_checkpoint=reporter.find(step, TRAIN) or {})
     reporter.message(
-      f"{origin}; {strategy.num_replicas_in_sync} replica(s); {inputs.index.num_records:,} training records"
+      f"{origin}; {strategy.num_replicas_in_sync} replica(s); {inputs.index.num_records:,} "
+      "training records"
     )
     for warning in schedule_warnings(settings):
       reporter.message(f"warning: {warning}")

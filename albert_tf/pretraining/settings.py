@@ -29,14 +29,15 @@ class StepConfig(DepthSettings):
   )
   gradient_accumulation_steps: int = setting(
     1,
-    "Number of micro-batches that each batch is computed in, to save memory. 0: compile_for_tpu.py chooses.",
+    "Number of micro-batches that each batch is computed in, to save memory. 0: "
+    "compile_for_tpu.py chooses.",
     minimum=0,
   )
   seed: int = setting(12345, "Seed of all random choices.", minimum=0, maximum=2**31 - 1)
   sentence_task: Literal["sentence_order", "next_sentence", ""] = setting(
     "sentence_order",
-    "Meaning of the sentence labels, and name of their loss. Empty: no sentence loss, and pooler and sentence "
-    "head are not trained.",
+    "Meaning of the sentence labels, and name of their loss. Empty: no sentence loss, and pooler "
+    "and sentence head are not trained.",
     flag="",
   )
 
@@ -81,15 +82,16 @@ class PretrainingSettings(Settings):
   output_dir: str = setting(help="The run directory, local or gs://.")
   init_checkpoint: str = setting(
     "",
-    "Weights to start from: a run directory, an original checkpoint, a TF-Hub module or a Hugging Face folder. "
-    "Missing pretraining heads get initial values.",
+    "Weights to start from: a run directory, an original checkpoint, a TF-Hub module or a Hugging "
+    "Face folder. Missing pretraining heads get initial values.",
   )
   remat: bool = setting(
     False, "Recompute activations in the backward pass, to save memory; it is slower."
   )
   layer_loop: Literal["unrolled", "while"] = setting(
     "unrolled",
-    "Whether the program repeats the shared block's code for each layer, or runs it in a while loop.",
+    "Whether the program repeats the shared block's code for each layer, or runs it in a while "
+    "loop.",
   )
   iterations_per_loop: int = setting(
     1000, "Updates that the devices run between two reports.", minimum=1
@@ -107,7 +109,8 @@ class PretrainingSettings(Settings):
   max_eval_steps: int = setting(100, "Largest number of batches of an evaluation.", minimum=1)
   profile_steps: tuple[int, int] | None = setting(
     None,
-    "First and last update to profile, such as 100,110; the trace is written to OUTPUT_DIR/tensorboard.",
+    "First and last update to profile, such as 100,110; the trace is written to "
+    "OUTPUT_DIR/tensorboard.",
   )
 
   def __post_init__(self) -> None:
@@ -117,14 +120,15 @@ class PretrainingSettings(Settings):
     traced = self.profile_steps
     if traced and not (len(traced) == 2 and 1 <= traced[0] <= traced[1] <= self.num_train_steps):
       raise UserError(
-        "profile_steps must be the first and the last update of a trace, such as 100,110. Received: "
-        f"{','.join(map(str, traced))}; the run has updates 1 to {self.num_train_steps}."
+        "profile_steps must be the first and the last update of a trace, such as 100,110. "
+        f"Received: {','.join(map(str, traced))}; the run has updates 1 to {self.num_train_steps}."
       )
     self.model.check_length(self.max_seq_length, "the records")
     if self.masking is not None and not self.tokenizer_path:
       raise UserError(
-        "Fresh masks need the vocabulary, to know where words begin. Received: --masking=fresh with no spm.model "
-        "or vocab.txt in the folder of the records. Name it with --spm_model_file."
+        "Fresh masks need the vocabulary, to know where words begin. Received: --masking=fresh "
+        "with no spm.model or vocab.txt in the folder of the records. Name it with "
+        "--spm_model_file."
       )
 
   @property

@@ -80,8 +80,8 @@ def _check_config(checkpoint: Checkpoint, settings: PretrainingSettings) -> None
   if changes:
     raise UserError(
       "Checkpoint and model must agree; the depth may differ only if layers share whole blocks. "
-      f"Received: --init_checkpoint {checkpoint.path}, with another {', '.join(changes)}. Give the model the "
-      "values of the checkpoint."
+      f"Received: --init_checkpoint {checkpoint.path}, with another {', '.join(changes)}. Give the "
+      "model the values of the checkpoint."
     )
 
 
@@ -91,7 +91,7 @@ def _check_vocabulary(checkpoint: Checkpoint, settings: PretrainingSettings) -> 
   path = checkpoint.tokenizer[0]
   if load_tokenizer(path).model_sha256 != load_tokenizer(settings.tokenizer_path).model_sha256:
     raise UserError(
-      f"Weights and records must have the same vocabulary. Received: --init_checkpoint with {path}, records with "
-      f"{settings.tokenizer_path}. Make the records with the checkpoint's: "
+      "Weights and records must have the same vocabulary. Received: --init_checkpoint with "
+      f"{path}, records with {settings.tokenizer_path}. Make the records with the checkpoint's: "
       f"create_pretraining_data.py --spm_model_file={path}."
     )

@@ -47,9 +47,9 @@ def check_finite(
     checkpoint = f"The last good checkpoint is {last_checkpoint}."
   received = ", ".join(f"{name}={metrics[name]}" for name in bad)
   raise NonFiniteError(
-    f"Losses and norms must stay finite. Received: {received} between steps {first_step} and {last_step}. "
-    f"{checkpoint} The same command would fail the same way: lower --learning_rate, lengthen --num_warmup_steps, "
-    "or use --mixed_precision=float32 if it was bfloat16."
+    f"Losses and norms must stay finite. Received: {received} between steps {first_step} and "
+    f"{last_step}. {checkpoint} The same command would fail the same way: lower --learning_rate, "
+    "lengthen --num_warmup_steps, or use --mixed_precision=float32 if it was bfloat16."
   )
 
 
@@ -70,9 +70,10 @@ class TrainingWatch:
     if step >= self._next_warning and is_on_plateau:
       self._next_warning = 2 * step  # Warn again only if it lasts twice as long.
       yield (
-        f"The masked-LM loss is {loss:.2f} at step {step:,}. A model that knows only how frequent each token is "
-        f"has {self._entropy:.2f}: nothing is learned from the context yet. Try a third of --learning_rate or "
-        "--scale_learning_rate=sqrt; see docs/training_trouble.md, 'The loss is stuck near 7'."
+        f"The masked-LM loss is {loss:.2f} at step {step:,}. A model that knows only how frequent "
+        f"each token is has {self._entropy:.2f}: nothing is learned from the context yet. Try a "
+        "third of --learning_rate or --scale_learning_rate=sqrt; see docs/training_trouble.md, "
+        "'The loss is stuck near 7'."
       )
 
 
@@ -105,7 +106,8 @@ def not_learned(evaluation: Mapping[str, Any], settings: Mapping[str, Any]) -> l
   most_frequent = _most_frequent_share(manifests)
   if accuracy <= most_frequent:
     observations.append(
-      f"masked LM is on its plateau: {accuracy:.1%}, with the most frequent token alone {most_frequent:.1%}"
+      f"masked LM is on its plateau: {accuracy:.1%}, with the most frequent token alone "
+      f"{most_frequent:.1%}"
     )
   advice = (
     "Make more updates, change --learning_rate by a factor of 3, or make records of longer rows"
@@ -136,9 +138,10 @@ def schedule_warnings(settings: PretrainingSettings) -> list[str]:
   warnings = []
   if not _LOWEST_RATIO <= ratio <= _HIGHEST_RATIO:
     warnings.append(
-      f"The learning rate {optimizer.learning_rate:.3g} is {ratio:.2g} times what a batch of {batch_size} suggests "
-      f"for {optimizer.name} at this width (the paper's: {recipe.learning_rate:g} at batch {recipe.batch_size}). "
-      "Far above, a run often never leaves the plateau near the unigram entropy; far below, it is slow. "
+      f"The learning rate {optimizer.learning_rate:.3g} is {ratio:.2g} times what a batch of "
+      f"{batch_size} suggests for {optimizer.name} at this width (the paper's: "
+      f"{recipe.learning_rate:g} at batch {recipe.batch_size}). Far above, a run often never "
+      "leaves the plateau near the unigram entropy; far below, it is slow. "
       "--scale_learning_rate=sqrt fits the paper's rate to the batch."
     )
 
@@ -146,8 +149,8 @@ def schedule_warnings(settings: PretrainingSettings) -> list[str]:
   share = optimizer.num_warmup_steps / num_steps
   if share > 0.5 or optimizer.num_warmup_steps < min(100, num_steps / 100):
     warnings.append(
-      f"The warm-up of {optimizer.num_warmup_steps} steps is {share:.2%} of the run. ALBERT's is 2.5%, "
-      f"{max(1, num_steps // 40)} steps of this run. A short warm-up is unstable at a high rate; a long one leaves "
-      "little time at the peak."
+      f"The warm-up of {optimizer.num_warmup_steps} steps is {share:.2%} of the run. ALBERT's is "
+      f"2.5%, {max(1, num_steps // 40)} steps of this run. A short warm-up is unstable at a high "
+      "rate; a long one leaves little time at the peak."
     )
   return warnings

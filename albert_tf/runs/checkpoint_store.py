@@ -137,8 +137,8 @@ class CheckpointStore:
     load_weights(self._variables, variables, source=prefix)
     if not state:
       raise UserError(
-        f"A checkpoint of a run must hold its position in the data. Received: {prefix}, which no run has written. "
-        "Remove it, or start a new run from it with --init_checkpoint."
+        f"A checkpoint of a run must hold its position in the data. Received: {prefix}, which no "
+        "run has written. Remove it, or start a new run from it with --init_checkpoint."
       )
     return state
 
@@ -150,8 +150,8 @@ class CheckpointStore:
     """
     if latest_checkpoint(self._directory) != self.last:
       raise UserError(
-        f"One process at a time writes in a directory. Received: {self._directory}, where another process has "
-        "saved a checkpoint. Run the command again to continue from there."
+        f"One process at a time writes in a directory. Received: {self._directory}, where another "
+        "process has saved a checkpoint. Run the command again to continue from there."
       )
     names = files.listdir(self._directory)
     for name in names:

@@ -26,8 +26,8 @@ def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
   """
   if config.use_xla and not compat.HOST_XLA:
     raise UserError(
-      "--use_xla needs a TensorFlow with XLA for this machine's CPU or GPU. Received: tensorflow-tpu, which has "
-      "it for TPUs alone. Leave --use_xla out, or use the default stack."
+      "--use_xla needs a TensorFlow with XLA for this machine's CPU or GPU. Received: "
+      "tensorflow-tpu, which has it for TPUs alone. Leave --use_xla out, or use the default stack."
     )
   if config.num_virtual_devices > 1:
     cpu = tf.config.list_physical_devices("CPU")[0]
@@ -117,12 +117,13 @@ def _warn_of_slow_bfloat16(use_xla: bool) -> None:
   """Says which flag makes a step on this machine's CPU slow."""
   if not _has_bfloat16():
     logging.warning(
-      "This processor has no instructions for bfloat16: a step takes four times as long as in float32. "
-      "Leave --mixed_precision out."
+      "This processor has no instructions for bfloat16: a step takes four times as long as in "
+      "float32. Leave --mixed_precision out."
     )
   elif use_xla:
     logging.warning(
-      "XLA computes bfloat16 on a CPU in float32: a step takes 1.6 times as long or more. Leave --use_xla out."
+      "XLA computes bfloat16 on a CPU in float32: a step takes 1.6 times as long or more. Leave "
+      "--use_xla out."
     )
 
 
@@ -214,8 +215,8 @@ class Workers:
       refusal = error
     if self.any(refusal is not None):
       raise refusal or UserError(
-        "All workers of a run must pass its checks. Received: an error of another worker. Its message says what to "
-        "do."
+        "All workers of a run must pass its checks. Received: an error of another worker. Its "
+        "message says what to do."
       )
 
 

@@ -25,8 +25,9 @@ _LOCATION = re.compile(
 )
 _REMOTE_TASK = re.compile(r"/job:(?!localhost\b)(\w+)/replica:\d+/task:(\d+)")
 _MEMORY_ADVICE = (
-  "The step must fit into the devices' memory: raise --gradient_accumulation_steps, add --remat or use more devices; "
-  "if it was the evaluation, lower --eval_batch_size. tpu_scripts/compile_for_tpu.py says what fits."
+  "The step must fit into the devices' memory: raise --gradient_accumulation_steps, add --remat "
+  "or use more devices; if it was the evaluation, lower --eval_batch_size. "
+  "tpu_scripts/compile_for_tpu.py says what fits."
 )
 
 
@@ -49,8 +50,8 @@ def readable_errors() -> Iterator[None]:
     raise UserError(f"{error} {_CONTINUES}.") from error
   except OSError as error:
     raise UserError(
-      f"The run directory must stay writable. Received: {error}. Free disk space or fix the permissions. "
-      f"{_CONTINUES}."
+      f"The run directory must stay writable. Received: {error}. Free disk space or fix the "
+      f"permissions. {_CONTINUES}."
     ) from error
 
 

@@ -66,8 +66,8 @@ def check(
     if len(foreign_names) > 4:
       shown += ", …"
     raise UserError(
-      f"A run needs a new or empty output directory, or its own. Received: {directory}, which holds {shown} and no "
-      f"{RUN_FILE}. Choose another --output_dir."
+      f"A run needs a new or empty output directory, or its own. Received: {directory}, which "
+      f"holds {shown} and no {RUN_FILE}. Choose another --output_dir."
     )
 
 
@@ -78,9 +78,9 @@ def _check_identity(
   changed = differences(recorded, as_json)
   if changed:
     raise UserError(
-      f"An output directory holds one run. Received: {directory}, made with other settings or data: "
-      f"{'; '.join(changed)}. Choose a new --output_dir (with --init_checkpoint to start from these weights), or "
-      f"repeat it with --flagfile={directory}/{FLAGS_FILE}."
+      f"An output directory holds one run. Received: {directory}, made with other settings or "
+      f"data: {'; '.join(changed)}. Choose a new --output_dir (with --init_checkpoint to start "
+      f"from these weights), or repeat it with --flagfile={directory}/{FLAGS_FILE}."
     )
 
 

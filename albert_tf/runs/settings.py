@@ -19,7 +19,8 @@ class DistributionConfig(Settings):
 
   tpu: str = setting(
     "",
-    "The TPU: local, a name, or grpc://host:port, with commas between the hosts of a slice. Empty: no TPU.",
+    "The TPU: local, a name, or grpc://host:port, with commas between the hosts of a slice. "
+    "Empty: no TPU.",
     aliases=("tpu_name",),
   )
   tpu_zone: str = setting("", "Zone of a TPU that --tpu gives by name.")
@@ -39,7 +40,8 @@ class DistributionConfig(Settings):
     super().__post_init__()
     if self.distribution == "tpu" and not self.tpu:
       raise UserError(
-        "--distribution=tpu needs to know the TPU. Received: an empty --tpu. Use --tpu=local on a TPU VM."
+        "--distribution=tpu needs to know the TPU. Received: an empty --tpu. Use --tpu=local on a "
+        "TPU VM."
       )
     if self.tpu and (self.distribution not in ("", "tpu") or self.use_xla):
       other = f"distribution={self.distribution}"
@@ -73,7 +75,8 @@ class DepthSettings(Settings):
 
   train_depths: tuple[int, ...] = setting(
     (),
-    "Numbers of layers, such as 4,8,12; each update runs one at random. The greatest is the model's number.",
+    "Numbers of layers, such as 4,8,12; each update runs one at random. The greatest is the "
+    "model's number.",
     minimum=1,
   )
 
@@ -93,8 +96,8 @@ def micro_batch_size(
     num_parts = max(1, num_parts)
     nearest = max(1, train_batch_size // num_parts) * num_parts
     raise UserError(
-      "train_batch_size must be divisible by replicas x gradient_accumulation_steps. Received: train_batch_size="
-      f"{train_batch_size}, {num_replicas} replicas, gradient_accumulation_steps={gradient_accumulation_steps}. "
-      f"Use {nearest}."
+      "train_batch_size must be divisible by replicas x gradient_accumulation_steps. Received: "
+      f"train_batch_size={train_batch_size}, {num_replicas} replicas, "
+      f"gradient_accumulation_steps={gradient_accumulation_steps}. Use {nearest}."
     )
   return train_batch_size // num_parts

@@ -63,8 +63,8 @@ def _connect(address: str, seconds: float) -> None:
 
 def _end_process(index: int, address: str, error: OSError) -> None:
   print(
-    "error: All hosts of a slice must stay until the run ends. Received: worker "
-    f"{index} at {address} no longer answers ({error.strerror or error}). Start it again; the same command "
+    f"error: All hosts of a slice must stay until the run ends. Received: worker {index} at "
+    f"{address} no longer answers ({error.strerror or error}). Start it again; the same command "
     "continues from the last checkpoint.",
     file=sys.__stderr__ or sys.stderr,
     flush=True,
