@@ -13,6 +13,7 @@ from support import tiny_corpus
 from support.goldens import SPM_MODEL
 from support.tiny_records import ids_of
 
+from albert_tf.records import PretrainingSpec
 from albert_tf.records.parse import decode_example
 from albert_tf.tokenization import WORD_RULES, AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
@@ -79,7 +80,8 @@ def test_every_instance_keeps_its_promises(tiny_tokenizer, choices, seed):
   documents = tiny_corpus.documents(rng, 4)
   single = choices.sentence_pair == "none"
   rules = {"whole_word": choices.whole_word, "sentence_pair": choices.sentence_pair}
-  validator = Validator(tiny_tokenizer, spec=choices.spec, **rules)
+  spec = PretrainingSpec(choices.max_seq_length, choices.max_predictions_per_seq)
+  validator = Validator(tiny_tokenizer, spec=spec, **rules)
   for document, instance in _instances(tiny_tokenizer, documents, choices, seed):
     assert validator.problems(decode_example(instance.record[12:-4])) == []
     view = instance.view
