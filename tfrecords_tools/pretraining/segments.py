@@ -213,11 +213,7 @@ def _fit(
   size_b = 0
   if b is not None:
     size_b = b.size
-  excess = a.size + size_b - settings.max_num_tokens
-  if excess <= 0:
-    return SegmentPair(a, b, label, 0)
-  if b is None:
-    return SegmentPair(_cut_ends(a, excess, stream), None, label, excess)
+  excess = max(0, a.size + size_b - settings.max_num_tokens)
 
   # The longer shrinks to the size of the other, then both in turn, b first.
   cut_a = min(excess, max(0, a.size - size_b))
@@ -225,9 +221,10 @@ def _fit(
   in_turn = excess - cut_a - cut_b
   cut_a += in_turn // 2
   cut_b += in_turn - in_turn // 2
-  shorter_a = _cut_ends(a, cut_a, stream)
-  shorter_b = _cut_ends(b, cut_b, stream)
-  return SegmentPair(shorter_a, shorter_b, label, excess)
+  a = _cut_ends(a, cut_a, stream)
+  if b is not None:
+    b = _cut_ends(b, cut_b, stream)
+  return SegmentPair(a, b, label, excess)
 
 
 def _cut_ends(segment: Segment, num_tokens: int, stream: Stream) -> Segment:
