@@ -4,6 +4,7 @@ import json
 import math
 import pathlib
 import shutil
+import types
 
 import pytest
 from support.goldens import SPM_MODEL
@@ -47,7 +48,13 @@ FILES = {
   "metrics.jsonl": (METRICS, read_metrics, {"step": "3"}),
   "run.json": ({"identity": {}}, lambda path: run_directory.check(path[:-9], {}), {"identity": 3}),
   "results.json": ({"best_run": "seed_1"}, lambda path: best_run(path[:-13]), {"best_run": 1}),
-  "x.json": ({"plan": "p", "file": FILE}, lambda path: read_description(path[:-5], plan="p"), {"file": 1}),
+  "x.json": (
+    {"plan": "p", "file": FILE},
+    lambda path: read_description(
+      types.SimpleNamespace(stage_dir=path[:-7], plan_sha256="p"), "x"
+    ),
+    {"file": 1},
+  ),
   "squad.json": (
     {"data": [{"paragraphs": [{"context": "a", "qas": [{"id": 1, "question": "b", "answers": []}]}]}]},
     lambda path: read_squad(path, version="2.0"),

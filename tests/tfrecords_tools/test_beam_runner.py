@@ -70,14 +70,13 @@ def test_a_failed_pipeline_runs_again_without_duplicates(corpus, make, tmp_path,
   make(corpus, tmp_path / "whole", runner=LocalRunner())
   written = []
 
-  def fail_once(path, *arguments, **more):
+  def fail_once(job, name, *arguments):
     if len(written) == 2:
-      pathlib.Path(f"{path}.tmp-01234567").write_bytes(
-        b"half of a file"
-      )  # As a killed worker leaves it.
+      # As a killed worker leaves it.
+      pathlib.Path(job.stage_dir, f"{name}.tmp-01234567").write_bytes(b"half of a file")
       raise RuntimeError("a worker was lost")
-    written.append(path)
-    return whole(path, *arguments, **more)
+    written.append(name)
+    return whole(job, name, *arguments)
 
   whole = beam_runner.write_shard
   monkeypatch.setattr(beam_runner, "write_shard", fail_once)

@@ -81,10 +81,9 @@ class BeamRunner:
     record_files = []
     for split in SPLITS:
       for name in job.settings.shard_names(split):
-        path = os.path.join(job.stage_dir, name)
-        record_file = read_description(path, plan=job.plan_sha256)
+        record_file = read_description(job, name)
         if record_file is None:  # No record fell into it.
-          record_file = write_shard(path, split, (), plan=job.plan_sha256)
+          record_file = write_shard(job, name, split, ())
         record_files.append(record_file)
     result = BlockResult(job)
     result.add(json_files.read(result_path))
@@ -142,9 +141,8 @@ class _MakeInstances(beam.DoFn):
 def _write_file(element: tuple[tuple[str, int], Iterable[bytes]], job: Job) -> None:
   """Writes all records of a final file, sorted; replaces what an attempt before has left there."""
   (split, shard), ordered_records = element
-  path = os.path.join(job.stage_dir, job.settings.shard_names(split)[shard])
   records = (record[_ORDER.size :] for record in sorted(ordered_records))
-  write_shard(path, split, records, plan=job.plan_sha256)
+  write_shard(job, job.settings.shard_names(split)[shard], split, records)
 
 
 def _total(results: Iterable[Json], job: Job) -> Json:

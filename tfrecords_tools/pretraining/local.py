@@ -148,17 +148,17 @@ class Worker:
     """
     job = self._job
     names = job.settings.shard_names(split)
-    staged = os.path.join(job.stage_dir, names[shard])
-    final = os.path.join(job.output_dir, names[shard])
-    # It may have been moved into place already.
-    finished = read_description(staged, plan=job.plan_sha256)
+    name = names[shard]
+    finished = read_description(job, name)
     if finished is not None:
-      for path in (staged, final):
+      # It may have been moved into place already.
+      for directory in (job.stage_dir, job.output_dir):
+        path = os.path.join(directory, name)
         if files.exists(path) and files.size(path) == finished.num_bytes:
           return finished
     low = shard * KEY_SPACE // len(names)
     high = (shard + 1) * KEY_SPACE // len(names)
-    return write_shard(staged, split, read_sorted(runs, low=low, high=high), plan=job.plan_sha256)
+    return write_shard(job, name, split, read_sorted(runs, low=low, high=high))
 
 
 def _block_prefix(job: Job, file_index: int, index: int) -> str:

@@ -313,15 +313,16 @@ def read_sorted(runs: Sequence[Run], *, low: int = 0, high: int = KEY_SPACE) -> 
 # Write.
 
 
-def write_shard(path: str, split: str, records: Iterable[bytes], *, plan: str) -> RecordFile:
+def write_shard(job: Job, name: str, split: str, records: Iterable[bytes]) -> RecordFile:
   """Writes a final file, its index, and last the description that says that it is complete.
 
   Args:
-    path: of the file.
+    job: that the file is of; it is written into `job.stage_dir`.
+    name: of the file.
     split: train or eval.
     records: framed.
-    plan: `plan_sha256`.
   """
+  path = os.path.join(job.stage_dir, name)
   crc = 0
   indexer = ShardIndexer()
   with files.atomic_writer(path) as stream:
@@ -332,22 +333,24 @@ def write_shard(path: str, split: str, records: Iterable[bytes], *, plan: str) -
   index = indexer.finish()
   index.save(path)
   record_file = RecordFile(
-    name=os.path.basename(path),
+    name=name,
     split=split,
     num_records=index.num_records,
     num_bytes=index.num_bytes,
     crc32c=f"{crc:08x}",
   )
-  json_files.write(f"{path}.json", {"plan": plan, "file": dataclasses.asdict(record_file)})
+  json_files.write(
+    f"{path}.json", {"plan": job.plan_sha256, "file": dataclasses.asdict(record_file)}
+  )
   return record_file
 
 
-def read_description(path: str, *, plan: str) -> RecordFile | None:
+def read_description(job: Job, name: str) -> RecordFile | None:
   """The description that `write_shard` wrote for a file; None without one of this plan."""
-  description_path = f"{path}.json"
-  if not files.exists(description_path):
+  path = os.path.join(job.stage_dir, f"{name}.json")
+  if not files.exists(path):
     return None
-  description = json_files.read(description_path, plan=str)
-  if description["plan"] != plan:
+  description = json_files.read(path, plan=str)
+  if description["plan"] != job.plan_sha256:
     return None
-  return RecordFile.from_dict(description["file"], source=description_path)
+  return RecordFile.from_dict(description["file"], source=path)
