@@ -113,10 +113,10 @@ class TaskModel(TextModel):
     for name in ("label_names", "thresholds"):
       if name in task_fields and not isinstance(task_fields[name], str):
         task_fields[name] = tuple(task_fields[name])  # Also of an array.
-    names_of_parts = {"encoder_options": ("lora_rank",), "head_options": cls.extra_options}
-    for part_options, names in names_of_parts.items():
+    options_by_group = {"encoder_options": ("lora_rank",), "head_options": cls.extra_options}
+    for group, names in options_by_group.items():
       moved = {name: arguments.pop(name) for name in names if name in arguments}
-      arguments[part_options] = dict(arguments.get(part_options) or {}, **moved)
+      arguments[group] = dict(arguments.get(group) or {}, **moved)
 
     # The task: that of a run which was fine-tuned for this class, else a new one.
     positions = checkpoint.config.max_position_embeddings
