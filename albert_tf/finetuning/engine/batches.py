@@ -221,10 +221,10 @@ class BatchPlan:
     """
     replica = np.arange(len(self.lengths) * shard.num_replicas) % shard.num_replicas
     is_mine = replica // shard.replicas_per_host == shard.host
-    parts = {"lengths": np.repeat(self.lengths, shard.num_replicas)[is_mine]}
+    replica_batches = {"lengths": np.repeat(self.lengths, shard.num_replicas)[is_mine]}
     for name, column in self.columns.items():
-      parts[name] = column.reshape(len(replica), -1, *column.shape[2:])[is_mine]
-    return parts
+      replica_batches[name] = column.reshape(len(replica), -1, *column.shape[2:])[is_mine]
+    return replica_batches
 
 
 def training_plan(
@@ -266,13 +266,13 @@ def planned_dataset(
 
   # Nothing to convert, which AutoGraph would look for in every function.
   @tf.autograph.experimental.do_not_convert
-  def assemble(part: dict[str, tf.Tensor]) -> Any:
-    length = part["lengths"]
+  def assemble(planned: dict[str, tf.Tensor]) -> Any:
+    length = planned["lengths"]
     if not batching.bucket_multiple:
       length = batching.max_length
 
     def gather(column: Any, fill: int) -> tf.Tensor:
-      values = tf.gather(column, part["rows"])
+      values = tf.gather(column, planned["rows"])
       dtype = tf.int32
       if values.dtype.is_floating:
         dtype = tf.float32
@@ -280,16 +280,16 @@ def planned_dataset(
       if not isinstance(values, tf.RaggedTensor):
         return values
       # [B / replicas, …, S]
-      shape = tf.stack([part["rows"].shape[0], *column.shape[1:-1], length])
+      shape = tf.stack([planned["rows"].shape[0], *column.shape[1:-1], length])
       return values.to_tensor(tf.cast(fill, dtype), shape=shape)
 
     x, y, weights = tf.nest.map_structure(gather, columns, flat.fills)
-    factors = part["factors"]
+    factors = planned["factors"]
     if flat.weights_by_piece:
       factors = factors[:, tf.newaxis]
     weights *= factors
-    if "dropout_seeds" in part:
-      x[DROPOUT_SEED] = part["dropout_seeds"]
+    if "dropout_seeds" in planned:
+      x[DROPOUT_SEED] = planned["dropout_seeds"]
     if isinstance(y, dict):
       # Keras wants weights for each output.
       return x, y, dict.fromkeys(y, weights)
