@@ -70,6 +70,8 @@ def read_start(
     no_weights = Checkpoint(config=config, variables={})
     tokenizer = no_weights.load_tokenizer(path, do_lower_case=do_lower_case)
     return Start(config=config, tokenizer=tokenizer, checkpoint=None, source="random weights")
+
+  # A vocabulary that is not named is the one in the checkpoint's folder.
   checkpoint = read_checkpoint(init_checkpoint, config_file=albert_config_file)
   tokenizer = checkpoint.load_tokenizer(path, do_lower_case=do_lower_case)
   return Start(
@@ -88,6 +90,7 @@ def load_encoder_weights(model: Any, start: Start, *, seed: int) -> None:
   if start.checkpoint is None:
     logging.warning("seed %d starts from random weights", seed)
     return
+  # Heads of pretraining or of another task are left out, even where names and shapes would fit.
   encoder = {}
   left_out = []
   for name, value in start.checkpoint.variables.items():

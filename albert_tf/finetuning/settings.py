@@ -11,6 +11,7 @@ from albert_tf.settings import setting
 class FineTuneSettings(DepthSettings, OtherDepth):
   """Settings of `fit.fine_tune`; defaults are the paper's where it has one value for all tasks."""
 
+  # What to do. Commands give these as the original's flags, which are false by default.
   do_train: bool = setting(True, "Train, then evaluate the best checkpoint.")
   do_eval: bool = setting(True, "Evaluate the model on the evaluation data.")
   do_predict: bool = setting(False, "Write predictions for the test data.")
@@ -20,6 +21,8 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     minimum=0,
     maximum=2**31 - 1,
   )
+
+  # Batches, and what fits into memory. The update is the same for any number of micro-batches.
   train_batch_size: int = setting(
     32, "Examples of one update, over all replicas together.", minimum=1, maximum=MOST_EXAMPLES
   )
@@ -36,13 +39,16 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     maximum=MOST_EXAMPLES,
     aliases=("predict_batch_size",),
   )
+
+  # The updates: warm-up, then decay to 0 at the last one.
   learning_rate: float = setting(2e-5, "Peak learning rate.", above=0)
   num_train_epochs: float = setting(3.0, "Passes over the training data.", above=0, maximum=1000)
   num_train_steps: int = setting(
     0,
     "Number of updates; above 0 it replaces --num_train_epochs.",
     minimum=0,
-    maximum=10**7,  # All are planned in memory.
+    # All are planned in memory.
+    maximum=10**7,
     aliases=("train_step",),
   )
   num_warmup_steps: int = setting(
@@ -57,6 +63,8 @@ class FineTuneSettings(DepthSettings, OtherDepth):
   optimizer: Literal["adamw", "lamb"] = setting("adamw", "The optimizer.")
   weight_decay: float = setting(0.01, "Weight decay, not for biases and LayerNorm.", minimum=0)
   clip_norm: float = setting(1.0, "Largest global norm of the gradient; 0: no limit.", minimum=0)
+
+  # The model. The rates of each task are in table 14 of the paper.
   dropout: float | None = setting(
     None,
     "Dropout rate in the encoder (the paper's 'ALBERT DR'). Default: the configuration's rates.",
@@ -67,6 +75,8 @@ class FineTuneSettings(DepthSettings, OtherDepth):
   classifier_dropout: float = setting(
     0.1, "Dropout rate before the head (the paper's 'Classifier DR').", minimum=0, below=1
   )
+
+  # The run.
   eval_steps: int = setting(
     0,
     "Updates between two evaluations; 0: evaluate after each epoch.",
@@ -100,8 +110,10 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     dropout masks.
     """
     values = self.to_dict()
+    # All settings but these, so that a new one cannot be forgotten.
     for name in _WITHOUT_INFLUENCE:
       del values[name]
+    # Of the devices, only the type of the products changes the weights.
     return values | {"mixed_precision": self.distribution.precision}
 
 

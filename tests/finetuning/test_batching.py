@@ -82,7 +82,7 @@ def host_batches(features, batching, shard=ONE_HOST, **steps):
   """The per-replica batches of one host's dataset, as NumPy arrays."""
   flat = FlatFeatures.of(features)
   plan = training_plan(flat, batching, seed=5, **steps)
-  count = len(plan.rows) * shard.replicas_per_host
+  count = len(plan.lengths) * shard.replicas_per_host
   return list(planned_dataset(flat, plan, batching, shard=shard).take(count).as_numpy_iterator())
 
 

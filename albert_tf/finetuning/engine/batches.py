@@ -174,18 +174,16 @@ class BatchPlan:
   """The batches of some steps, before their rows are fetched.
 
   Attributes:
-    rows: int32 `[steps, B]`; a batch that is not full is padded with its first row.
-    factors: float32 `[steps, B]`, factor of each row's weights: 0 for padding, else such that the
-      mean weight of the batch is 1. Keras' mean over the batch is then the weighted mean over its
-      real rows.
     lengths: int32 `[steps]`, S.
-    dropout_seeds: int32 `[steps, B, 2]`, or None.
+    columns: name → `[steps, B, …]`:
+      rows: int32; a batch that is not full is padded with its first row.
+      factors: float32, factor of each row's weights: 0 for padding, else such that the mean weight
+        of the batch is 1. Keras' mean over the batch is then the weighted mean over its real rows.
+      dropout_seeds: int32 `[steps, B, 2]`, in training.
   """
 
-  rows: np.ndarray
-  factors: np.ndarray
   lengths: np.ndarray
-  dropout_seeds: np.ndarray | None = None
+  columns: dict[str, np.ndarray]
 
   @classmethod
   def of(cls, batches: Sequence[np.ndarray], flat: FlatFeatures, batching: Batching) -> "BatchPlan":
@@ -205,14 +203,14 @@ class BatchPlan:
     longest = flat.lengths[rows].max(axis=1).tolist()
     lengths = np.array([batching.length(length) for length in longest])
     # What the weights of a batch must sum up to, for a mean of 1.
-    wanted_sums = np.full(len(batches), size)
+    target_sums = np.full(len(batches), size)
     if flat.weights_by_piece:
-      wanted_sums = size * lengths
+      target_sums = size * lengths
     sums = (flat.row_weights[rows] * is_real).sum(axis=1)
     # A batch of which nothing counts keeps its zeros.
-    factors = np.divide(wanted_sums, sums, out=np.ones(len(batches)), where=sums > 0)
+    factors = np.divide(target_sums, sums, out=np.ones(len(batches)), where=sums > 0)
     row_factors = (factors[:, np.newaxis] * is_real).astype(np.float32)
-    return cls(rows, row_factors, lengths.astype(np.int32))
+    return cls(lengths.astype(np.int32), {"rows": rows, "factors": row_factors})
 
   def of_host(self, shard: HostShard) -> dict[str, np.ndarray]:
     """The per-replica batches of one host, step by step; `[steps replicas, B / replicas]`.
@@ -221,15 +219,12 @@ class BatchPlan:
         # Each step has the columns 0 1 | 2 3 | 4 5 | 6 7 for the replicas 0 to 3.
         # Host 1 has the replicas 2 and 3: it gets 4 5, then 6 7 of step 0; then 4 5 of step 1.
     """
-    replica = np.arange(len(self.rows) * shard.num_replicas) % shard.num_replicas
+    replica = np.arange(len(self.lengths) * shard.num_replicas) % shard.num_replicas
     is_mine = replica // shard.replicas_per_host == shard.host
-    columns = {"rows": self.rows, "factors": self.factors}
-    if self.dropout_seeds is not None:
-      columns["dropout_seeds"] = self.dropout_seeds
-    parts = {"lengths": np.repeat(self.lengths, shard.num_replicas)[is_mine]}
-    for name, column in columns.items():
-      parts[name] = column.reshape(len(replica), -1, *column.shape[2:])[is_mine]
-    return parts
+    replica_batches = {"lengths": np.repeat(self.lengths, shard.num_replicas)[is_mine]}
+    for name, column in self.columns.items():
+      replica_batches[name] = column.reshape(len(replica), -1, *column.shape[2:])[is_mine]
+    return replica_batches
 
 
 def training_plan(
@@ -253,7 +248,8 @@ def training_plan(
   for step in range(first_step, num_steps):
     stream = np.random.default_rng([_DROPOUT_STREAM, seed, step])
     seeds.append(stream.integers(0, np.iinfo(np.int32).max, (batching.batch_size, 2), np.int32))
-  return dataclasses.replace(plan, dropout_seeds=np.stack(seeds))
+  plan.columns["dropout_seeds"] = np.stack(seeds)
+  return plan
 
 
 def planned_dataset(
@@ -270,13 +266,13 @@ def planned_dataset(
 
   # Nothing to convert, which AutoGraph would look for in every function.
   @tf.autograph.experimental.do_not_convert
-  def assemble(part: dict[str, tf.Tensor]) -> Any:
-    length = part["lengths"]
+  def assemble(planned: dict[str, tf.Tensor]) -> Any:
+    length = planned["lengths"]
     if not batching.bucket_multiple:
       length = batching.max_length
 
     def gather(column: Any, fill: int) -> tf.Tensor:
-      values = tf.gather(column, part["rows"])
+      values = tf.gather(column, planned["rows"])
       dtype = tf.int32
       if values.dtype.is_floating:
         dtype = tf.float32
@@ -284,16 +280,16 @@ def planned_dataset(
       if not isinstance(values, tf.RaggedTensor):
         return values
       # [B / replicas, …, S]
-      shape = tf.stack([part["rows"].shape[0], *column.shape[1:-1], length])
+      shape = tf.stack([planned["rows"].shape[0], *column.shape[1:-1], length])
       return values.to_tensor(tf.cast(fill, dtype), shape=shape)
 
     x, y, weights = tf.nest.map_structure(gather, columns, flat.fills)
-    factors = part["factors"]
+    factors = planned["factors"]
     if flat.weights_by_piece:
       factors = factors[:, tf.newaxis]
     weights *= factors
-    if "dropout_seeds" in part:
-      x[DROPOUT_SEED] = part["dropout_seeds"]
+    if "dropout_seeds" in planned:
+      x[DROPOUT_SEED] = planned["dropout_seeds"]
     if isinstance(y, dict):
       # Keras wants weights for each output.
       return x, y, dict.fromkeys(y, weights)

@@ -148,7 +148,7 @@ class TrainingProgress(keras.callbacks.Callback):
 
   def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
     if not self.stopped or self._is_evaluated():
-      self._report(logs or {})
+      self._report(logs)
     self.seconds = time.monotonic() - self._began
     self._write(self._state_store, seconds=self.seconds)
     if self.stopped:
@@ -158,8 +158,8 @@ class TrainingProgress(keras.callbacks.Callback):
     if self.step == self._first_end < self._run.num_steps:
       # Only the first, short epoch is over.
       self.model.stop_training = False
-    if logs is not None:
-      logs |= {f"val_{name}": value for name, value in metrics.items()}
+    # Other callbacks find them where those of Keras' own evaluation would be.
+    logs |= {f"val_{name}": value for name, value in metrics.items()}
 
   # ------------------------------------------------------------------ evaluation and best weights
 

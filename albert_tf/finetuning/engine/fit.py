@@ -349,7 +349,11 @@ class Predictor:
     for rows, (x, _, _) in track(
       steps, len(rows_of_batch), desc=split, unit="batches", shown=is_shown
     ):
-      for key, values in self._outputs(x).items():
+      outputs_of_batch = self._step(x)
+      if not isinstance(outputs_of_batch, dict):
+        outputs_of_batch = {UNNAMED_OUTPUT: outputs_of_batch}
+      for key, per_replica in outputs_of_batch.items():
+        values = np.concatenate(self._run.strategy.experimental_local_results(per_replica))
         num_wrong += int(np.count_nonzero(~np.isfinite(values)))
         # Without the rows that fill up the last batch.
         columns.setdefault(key, []).extend(values[: len(rows)])
@@ -387,18 +391,3 @@ class Predictor:
       return batches.planned_dataset(flat, plan, batching, shard=shard)
 
     return rows_of_batch, self._run.strategy.distribute_datasets_from_function(of_host)
-
-  def _outputs(self, x: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
-    """The outputs of one batch: arrays `[B, …]`, the replicas' joined."""
-    per_replica = self._step(x)
-    if not isinstance(per_replica, dict):
-      per_replica = {UNNAMED_OUTPUT: per_replica}
-    outputs = {}
-    for key, value in per_replica.items():
-      if value is None:
-        continue
-      parts = self._run.strategy.experimental_local_results(value)
-      if parts[0].dtype == tf.bfloat16:  # NumPy has no such type.
-        parts = [tf.cast(part, tf.float32) for part in parts]
-      outputs[key] = np.concatenate(parts)
-    return outputs
