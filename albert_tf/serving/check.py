@@ -5,12 +5,12 @@
 `loaded_model` beside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import json
 import os
 import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -100,7 +100,7 @@ def check_saved_model(path: str, *, pythons: Sequence[str] = ()) -> list[Result]
       else:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         detail = f"{python}: {' | '.join(lines[-3:])}"
-        results.append(Result("loads without this project", passed=False, detail=detail))
+        results.append(Result("loads without this project", False, detail))
   return results
 
 
@@ -113,9 +113,9 @@ def print_results(directory: str) -> None:
   results = []
   for name, check in CHECKS.items():
     try:
-      results.append(Result(name, passed=True, detail=check(export)))
+      results.append(Result(name, True, check(export)))
     except CheckFailed as failure:
-      results.append(Result(name, passed=False, detail=" ".join(str(failure).split())))
+      results.append(Result(name, False, " ".join(str(failure).split())))
   print(json.dumps(results))
 
 
@@ -288,7 +288,7 @@ def check_odd(export: Export) -> str:
   return f"{count} odd texts answered: empty, NUL, invalid UTF-8, emoji, 10,000 characters"
 
 
-CHECKS: Mapping[str, Any] = {
+CHECKS = {
   "layout": check_layout,
   "ops": check_ops,
   "golden outputs": check_golden,

@@ -30,7 +30,7 @@ from albert_tf.serving.signatures import (
 )
 
 # Kind of SavedModel → what makes its signatures.
-_MODULES: Mapping[str, type[base.ServingModule]] = {
+_MODULES = {
   "encoder": encoder.EncoderModule,
   "fill_mask": fill_mask.FillMaskModule,
   "classifier": classifier.ClassifierModule,
@@ -50,7 +50,7 @@ _TEXTS = (
 )
 _CHOICES = ("Paris", "the old trees", "the sea", "the grass")
 _ROTATED_CHOICES = [_CHOICES[row:] + _CHOICES[:row] for row in range(3)]
-_STRINGS: Mapping[str, Sequence[Any]] = {
+_STRINGS = {
   "text_pair": _TEXTS[::-1],
   "context": [" ".join(_TEXTS[row:]) for row in range(3)],
   "choices": _ROTATED_CHOICES,
@@ -78,7 +78,7 @@ def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
   task = getattr(model, "task", None)
   # The whole model is the deepest that is served.
   depth = max(settings.depths, default=None)
-  module = make_module(model, settings, task=task, depth=depth)
+  module = make_module(model, settings, task, depth)
   with tempfile.TemporaryDirectory() as assets:
     # Files that a client or a later command reads beside the model.
     model.preprocessor.tokenizer.save_pretrained(assets)
@@ -106,7 +106,7 @@ def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
 
 
 def make_module(
-  model: Any, settings: ExportSettings, *, task: TaskSpec | None, depth: int | None = None
+  model: Any, settings: ExportSettings, task: TaskSpec | None, depth: int | None = None
 ) -> base.ServingModule:
   """The module that makes the signatures of a model's kind; see `base.ServedModel`."""
   return _MODULES[model.export_kind](base.ServedModel(model, settings, task, depth))
@@ -155,7 +155,7 @@ def _write_warmup(directory: str, signatures: Mapping[str, Any], config: AlbertC
 def sample_inputs(function: Any, config: AlbertConfig) -> dict[str, tf.Tensor]:
   """A batch of three different rows, chosen by the names and types of the inputs."""
   specs = function.input_signature
-  arrays: Mapping[str, Any]
+  arrays: Any
   if specs[0].dtype == tf.string:
     arrays = {spec.name: _STRINGS.get(spec.name, _TEXTS) for spec in specs}
   else:
@@ -190,6 +190,6 @@ def sample_ids(
     "p_mask": ~is_second & (position > 0),
   }
   if specs[-1].name == "positions":
-    num_positions = specs[-1].shape[1] or 2
-    arrays["positions"] = rng.integers(0, length, [rows, num_positions]) % sizes
+    shape = [rows, specs[-1].shape[1] or 2]
+    arrays["positions"] = rng.integers(0, length, shape) % sizes
   return {spec.name: arrays[spec.name].astype(np.int32) for spec in specs}

@@ -154,12 +154,12 @@ def measure_parity(
   """Compares a loaded file with its model on random ids; returns the parity of each float output."""
   # A file of a fixed batch size is run several times.
   batch_size = specs[0].shape[0] or _COMPARED_ROWS
-  expected = []
-  actual = []
-  for seed in range(-(-_COMPARED_ROWS // batch_size)):  # Rounded up.
-    batch = sample_ids(specs, model.config, rows=batch_size, seed=seed)
-    expected.append(run_model(model, batch))
-    actual.append(run(**batch))
+  num_batches = -(-_COMPARED_ROWS // batch_size)  # Rounded up.
+  batches = [
+    sample_ids(specs, model.config, rows=batch_size, seed=seed) for seed in range(num_batches)
+  ]
+  expected = [run_model(model, batch) for batch in batches]
+  actual = [run(**batch) for batch in batches]
   parity = {}
   for name, tensor in expected[0].items():
     if tensor.dtype.is_floating:

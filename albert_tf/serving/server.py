@@ -138,14 +138,12 @@ def _array(name: str, value: Any, info: Any) -> np.ndarray:
   # TensorFlow would end the process for more than 254 levels.
   cells = np.array(value, object)
   shape = tf.TensorShape(info.tensor_shape)
-  content = "values"
-  if any(isinstance(cell, (list, dict)) for cell in cells.flat):
-    content = "deeper or unequal lists"
-  if content != "values" or not shape.is_compatible_with(cells.shape):
+  holds_lists = any(isinstance(cell, (list, dict)) for cell in cells.flat)
+  if holds_lists or not shape.is_compatible_with(cells.shape):
     raise RequestError(
       400,
       f"{name} must have the shape {shape}, in lists of one length. "
-      f"Received: {list(cells.shape)}, then {content}.",
+      f"Received: values, or unequal lists, in the shape {cells.shape}.",
     )
 
   row_axes = 1
@@ -158,16 +156,13 @@ def _array(name: str, value: Any, info: Any) -> np.ndarray:
       400, f"A request may hold {MAX_BATCH_SIZE} rows. Received: {rows}. Send smaller batches."
     )
 
-  # TensorFlow refuses other types, where NumPy would convert them. It wraps large numbers around.
+  # TensorFlow refuses other types, where NumPy would convert them. But it makes 0 of 2**32.
   dtype = tf.as_dtype(info.dtype)
-  wide = dtype
-  if dtype.is_integer:
-    wide = tf.int64
   try:
-    array = tf.constant(value, wide).numpy()
+    array = tf.constant(value, dtype).numpy()
   except (TypeError, ValueError, OverflowError) as error:
     raise RequestError(400, f"{name}: {error}") from error
-  if dtype.is_integer and np.any(array.astype(dtype.as_numpy_dtype) != array):
+  if dtype.is_integer and np.any(array != cells):
     raise RequestError(400, f"{name} takes {dtype.name} values from {dtype.min} to {dtype.max}.")
   return array
 
@@ -222,7 +217,6 @@ class _Handler(http_server.BaseHTTPRequestHandler):
 
   def do_POST(self) -> None:
     status = 200
-    value: Any
     try:
       value = self._answer()
     except RequestError as error:
@@ -251,13 +245,14 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     if method == "POST":
       body = self._read_body()
 
-    # The page, and what it needs beside the API, which itself lists no models.
-    if method == "GET" and path in ("/", "/index.html"):
-      return importlib.resources.files("albert_tf.serving").joinpath("page.html").read_bytes()
-    if method == "GET" and path == "/favicon.ico":
-      return b""
-    if method == "GET" and path == "/models.json":
-      return {"models": sorted(self.server.servables)}
+    if method == "GET":
+      if path in ("/", "/index.html"):
+        return importlib.resources.files("albert_tf.serving").joinpath("page.html").read_bytes()
+      if path == "/favicon.ico":
+        return b""
+      # For the page: the API itself lists no models.
+      if path == "/models.json":
+        return {"models": sorted(self.server.servables)}
 
     match = _PATH.fullmatch(path)
     if match is None or (match["verb"] == ":predict") != (method == "POST"):

@@ -76,11 +76,11 @@ class ServingModule(tf.Module):
   """Tracks a model's variables and its tokenizer; a subclass computes the answers of a kind."""
 
   # Strings to answers, and ids to answers.
-  text: Callable[..., Tensors]
-  tokens: Callable[..., Tensors]
+  text: Any
+  tokens: Any
 
   def __init__(self, served: ServedModel):
-    super().__init__(name="albert_serving")
+    super().__init__()
     # TensorFlow does not track a dataclass, so the Keras model in it is not saved.
     self.served = served
     self.task: Any = served.task

@@ -45,11 +45,9 @@ class TokenClassificationModule(ServingModule):
 
   def text(self, text: tf.Tensor) -> Tensors:
     located = locate_words(limit_characters(text))
-    tagged = dict(self.functions["words"](located.words.to_tensor()))
-    starts = located.starts.to_tensor()  # [B, N]
-    ends = located.ends.to_tensor()
-    tagged["starts"] = starts
-    tagged["ends"] = ends
+    tagged = self.functions["words"](located.words.to_tensor())
+    tagged["starts"] = located.starts.to_tensor()  # [B, N]
+    tagged["ends"] = located.ends.to_tensor()
     tagged["truncated"] |= tf.strings.length(text, unit="UTF8_CHAR") > LONGEST_TEXT
     if not marks_entities(self.task.label_names):
       return tagged
@@ -57,9 +55,9 @@ class TokenClassificationModule(ServingModule):
     # From words to characters: an entity begins with its first word and ends with its last.
     is_entity = tf.sequence_mask(tagged["num_entities"], tf.shape(tagged["entity_types"])[1])
     last_word = tf.maximum(tagged["entity_end_words"] - 1, 0)
-    start = tf.gather(starts, tagged["entity_first_words"], batch_dims=1)
+    start = tf.gather(tagged["starts"], tagged["entity_first_words"], batch_dims=1)
     start = tf.where(is_entity, start, 0)
-    end = tf.where(is_entity, tf.gather(ends, last_word, batch_dims=1), 0)
+    end = tf.where(is_entity, tf.gather(tagged["ends"], last_word, batch_dims=1), 0)
     row = tf.broadcast_to(tf.range(tf.shape(start)[0])[:, tf.newaxis], tf.shape(start))
     tagged["entity_starts"] = start
     tagged["entity_ends"] = end
