@@ -134,12 +134,12 @@ def _columns(values: Any, infos: Mapping[str, Any], *, by_row: bool) -> dict[str
 
 def _array(name: str, value: Any, info: Any) -> np.ndarray:
   """One input's array, with the type and shape of `info`, a TensorInfo."""
-  # NumPy stops at lists of unequal lengths or at 32 levels; what is deeper are lists in its cells.
-  # TensorFlow would end the process for more than 254 levels.
+  # NumPy stops at lists of unequal lengths, and after many levels; what is deeper are lists in its
+  # cells. TensorFlow would end the process for more than 254 levels.
   cells = np.array(value, object)
   shape = tf.TensorShape(info.tensor_shape)
-  holds_lists = any(isinstance(cell, (list, dict)) for cell in cells.flat)
-  if holds_lists or not shape.is_compatible_with(cells.shape):
+  is_shaped = shape.is_compatible_with(cells.shape)
+  if not is_shaped or any(isinstance(cell, (list, dict)) for cell in cells.flat):
     raise RequestError(
       400,
       f"{name} must have the shape {shape}, in lists of one length. "
@@ -165,11 +165,6 @@ def _array(name: str, value: Any, info: Any) -> np.ndarray:
   if dtype.is_integer and np.any(array != cells):
     raise RequestError(400, f"{name} takes {dtype.name} values from {dtype.min} to {dtype.max}.")
   return array
-
-
-def _text_of(string: bytes) -> str:
-  """A string of TensorFlow as JSON has it."""
-  return string.decode("utf-8", "replace")
 
 
 # ------------------------------------------------------------------ HTTP
@@ -292,7 +287,10 @@ class _Handler(http_server.BaseHTTPRequestHandler):
         "Cache-Control": "no-cache",
       }
     else:
-      text = json.dumps(value, ensure_ascii=False, default=_text_of)
+      # TensorFlow's strings are bytes, which may be cut within a character.
+      text = json.dumps(
+        value, ensure_ascii=False, default=lambda string: string.decode("utf-8", "replace")
+      )
       data = text.encode("utf-8", "replace") + b"\n"
       headers = {"Content-Type": "application/json"}
     headers["X-Content-Type-Options"] = "nosniff"
