@@ -239,15 +239,13 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     body = b""
     if method == "POST":
       body = self._read_body()
-
-    if method == "GET":
-      if path in ("/", "/index.html"):
-        return importlib.resources.files("albert_tf.serving").joinpath("page.html").read_bytes()
-      if path == "/favicon.ico":
-        return b""
+    elif path in ("/", "/index.html"):
+      return importlib.resources.files("albert_tf.serving").joinpath("page.html").read_bytes()
+    elif path == "/favicon.ico":
+      return b""
+    elif path == "/models.json":
       # For the page: the API itself lists no models.
-      if path == "/models.json":
-        return {"models": sorted(self.server.servables)}
+      return {"models": sorted(self.server.servables)}
 
     match = _PATH.fullmatch(path)
     if match is None or (match["verb"] == ":predict") != (method == "POST"):
