@@ -22,7 +22,7 @@ from albert_tf.tokenization.graph_inputs import limit_characters, text_batch
 from albert_tf.windows.text_windows import in_chunks
 
 # The first inputs of every signature of ids, in this order.
-TOKEN_KEYS = ("input_ids", "input_mask", "segment_ids")
+TOKEN_KEYS: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +111,7 @@ class ServingModule(tf.Module):
     other = copy.copy(self)
     other.served = dataclasses.replace(self.served, depth=depth)
     # Those of this module have its own number of layers.
-    vars(other).pop("functions", None)
+    other.__dict__.pop("functions", None)
     return other
 
   def pack(
