@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 import warnings
 
-from google.protobuf import json_format
 import keras
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -59,12 +58,6 @@ def variable_path(variable: Any) -> str:
   if hasattr(variable, "path"):
     return variable.path
   return variable.name.split(":")[0]
-
-
-def message_fields(message: Any) -> dict[str, Any]:
-  """A protocol buffer as a JSON object, including fields with default values."""
-  # By position, as the second argument's name depends on the version of protobuf.
-  return json_format.MessageToDict(message, True, True)
 
 
 def tensorflow_addons() -> Any:

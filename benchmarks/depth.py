@@ -87,7 +87,7 @@ def _milliseconds(model: Any, depths: Sequence[int]) -> dict[int, float]:
   """The median of a request's time at each depth, one sentence at a time."""
   import numpy as np
 
-  from albert_tf.serving.check import LoadedModel
+  from albert_tf.serving.loaded_model import LoadedModel
 
   with tempfile.TemporaryDirectory() as folder:
     model.export(f"{folder}/1", depths=tuple(depths))

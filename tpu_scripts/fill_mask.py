@@ -30,13 +30,12 @@ _TEXTS = flags.DEFINE_multi_string("text", None, "A text that contains [MASK]", 
 def main() -> None:
   command = commands.from_flags(Command)
   load_tensorflow()
-  import tensorflow as tf
-  import tensorflow_text  # noqa: F401  Registers the ops of the exported tokenizer.
+  import numpy as np
 
-  from albert_tf.serving.check import find_version
+  from albert_tf.serving.loaded_model import LoadedModel, find_version
 
   path = find_version(command.saved_model)
-  loaded = tf.saved_model.load(path)  # Holds the variables: a signature alone does not.
+  loaded = LoadedModel(path)
   signature = "serving_default"
   if command.num_hidden_layers is not None:
     signature = f"depth_{command.num_hidden_layers}"
@@ -45,17 +44,17 @@ def main() -> None:
       f"num_hidden_layers must be a depth of the export. Received: {command.num_hidden_layers}, and {path} with "
       f"{', '.join(sorted(loaded.signatures))}. Export it with --depths={command.num_hidden_layers}."
     )
-  fill_mask = loaded.signatures[signature]
-  if "words" not in fill_mask.structured_outputs:
+  names = sorted(loaded.signatures[signature].outputs)
+  if "words" not in names:
     raise commands.UserError(
-      f"A fill_mask export is needed. Received: {path}, which gives {sorted(fill_mask.structured_outputs)}. "
+      f"A fill_mask export is needed. Received: {path}, which gives {names}. "
       "Export with --model fill_mask."
     )
 
-  outputs = fill_mask(text=tf.constant(_TEXTS.value))
-  num_masks = outputs["num_masks"].numpy()  # [B]
-  words = outputs["words"].numpy()  # [B, M, K], the most likely first.
-  probabilities = outputs["probabilities"].numpy()  # [B, M, K]
+  outputs = loaded.run(signature, {"text": np.array(_TEXTS.value, object)})
+  num_masks = outputs["num_masks"]  # [B]
+  words = outputs["words"]  # [B, M, K], the most likely first.
+  probabilities = outputs["probabilities"]  # [B, M, K]
   for row, text in enumerate(_TEXTS.value):
     print(text)
     for mask in range(num_masks[row]):

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.serving.export import make_module
-from albert_tf.serving.signatures.base import Parts
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
 from albert_tf.tokenization.graph_offsets import GraphOffsets
@@ -78,11 +77,11 @@ def served_rows(
   key = (chosen, task, model.preprocessor)
   last = getattr(model, "_last_served", None)
   if last is None or last.key != key:
-    module = make_module(Parts(model=model, task=task, settings=chosen))
+    module = make_module(model, chosen, task)
     last = types.SimpleNamespace(key=key, module=module)  # Keras does not track a namespace.
     model._last_served = last
 
-  function = last.module.signatures()["serving_default"]
+  function = last.module.functions["serving_default"]
   for batch in tf.data.Dataset.from_tensor_slices(columns).batch(batch_size):
     outputs = {name: _as_list(tensor.numpy()) for name, tensor in function(**batch).items()}
     for row in zip(*outputs.values(), strict=True):

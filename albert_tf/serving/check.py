@@ -1,22 +1,26 @@
-"""Check that an export loads and answers without this project.
+"""Checks that an export loads and answers without this project.
 
-`check_saved_model` runs this file in a process of its own: `python -I check.py SAVED_MODEL`. So the top of the file
-imports only NumPy and TensorFlow.
+`check_saved_model` imports this folder as a package of its own in another process, where
+`albert_tf` cannot be imported. So the top of the file imports only NumPy, TensorFlow and
+`loaded_model` beside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import json
 import os
 import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.framework import op_def_registry
 
-# Prefix of a TensorFlow bundle with outputs of the Python model; keys "CALL/SIGNATURE/inputs/NAME", "…/outputs/NAME".
+from .loaded_model import Arrays, LoadedModel, find_version
+
+# Prefix of a TensorFlow bundle with outputs of the Python model; its keys are
+# "CALL/SIGNATURE/inputs/NAME" and "CALL/SIGNATURE/outputs/NAME".
 GOLDEN = os.path.join("assets.extra", "golden")
 TOLERANCE = 1e-5  # Of |a − b| / max(1, |b|).
 # Ops of TensorFlow Text that TensorFlow Serving 2.12–2.19 links and this project needs.
@@ -24,20 +28,25 @@ TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "WordpieceTokenizeWith
 # Core ops that call Python code of the exporting process.
 PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc", "PyCall"}
 ODD_TEXTS = (
-  *(
-    b"",
-    b" ",
-    b"\x00",
-    b"a\x00b",
-    b"\xff\xfe\xf0\x9f",
-    b"\xed\xa0\x80",
-    b"[CLS] [SEP] [MASK] <pad>",
-  ),
+  b"",
+  b" ",
+  b"\x00",
+  b"a\x00b",
+  b"\xff\xfe\xf0\x9f",
+  b"\xed\xa0\x80",
+  b"[CLS] [SEP] [MASK] <pad>",
   "😀👩‍👩‍👧‍👦 e\u0301\u202e \ufeff".encode(),
 )
 LONG_TEXTS = (b"word " * 2000,)  # In a call of its own, so that no other text is padded to it.
 
-Arrays = Mapping[str, np.ndarray]
+# What the other process runs; its arguments are the folder above this one, and a SavedModel.
+_PROGRAM = """
+import sys
+sys.modules["albert_tf"] = None  # Its import fails, installed or not.
+sys.path.append(sys.argv[1])
+from serving import check
+check.print_results(sys.argv[2])
+"""
 
 
 class CheckFailed(Exception):  # noqa: N818  Read as a sentence.
@@ -68,76 +77,63 @@ def check_saved_model(path: str, *, pythons: Sequence[str] = ()) -> list[Result]
     pythons: further interpreters, with other versions of TensorFlow.
 
   Returns:
-    The results of this interpreter, then of each other one; a single result where the export does not load.
+    The results of this interpreter, then of each other one; a single result where the export does
+    not load.
   """
   from albert_tf import files
 
   results: list[Result] = []
-  environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
+  environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ
+  package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
   with files.local_copy(find_version(path)) as directory:
     for python in (sys.executable, *pythons):
-      program = [python, "-I", os.path.abspath(__file__), os.path.abspath(directory)]
+      # -I: neither the working directory nor the user's settings of Python count.
       done = subprocess.run(
-        program, capture_output=True, text=True, errors="replace", env=environment
+        [python, "-I", "-c", _PROGRAM, package, os.path.abspath(directory)],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=environment,
       )
       if done.returncode == 0:
-        results += [Result(*each) for each in json.loads(done.stdout.splitlines()[-1])]
+        results += [Result(*fields) for fields in json.loads(done.stdout.splitlines()[-1])]
       else:
-        last = [line.strip() for line in done.stderr.splitlines() if line.strip()][-3:]
-        results.append(Result("loads without this project", False, f"{python}: {' | '.join(last)}"))
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        detail = f"{python}: {' | '.join(lines[-3:])}"
+        results.append(Result("loads without this project", False, detail))
   return results
 
 
-def find_version(path: str) -> str:
-  """The SavedModel at `path`, or the highest version in it."""
-  from albert_tf import errors, files
-
-  path = files.abspath(path)
-  if files.exists(os.path.join(path, "saved_model.pb")):
-    return path
-  versions = [
-    name for name in files.listdir(path) if name.isdigit() and files.isdir(os.path.join(path, name))
-  ]
-  if not versions:
-    raise errors.UserError(
-      f"A SavedModel or a folder of numbered versions is needed. Received: {path}, which is neither. "
-      "Make one with tpu_scripts/export_saved_model.py."
-    )
-  return os.path.join(path, max(versions, key=int))
+# ------------------------------------------------------------------ in the other process
 
 
-class LoadedModel:
-  """A SavedModel in a Session, as TensorFlow Serving loads it; `signatures` are its SignatureDefs by name."""
-
-  def __init__(self, directory: str):
-    import tensorflow_text  # noqa: F401  Registers its ops, as servers link them.
-
-    self.directory = directory
-    self._session = tf.compat.v1.Session(graph=tf.Graph())
-    with self._session.graph.as_default():
-      graph = tf.compat.v1.saved_model.load(self._session, ["serve"], directory)
-    self.signatures = {
-      k: v for k, v in sorted(graph.signature_def.items()) if not k.startswith("__")
-    }
-
-  def run(self, signature: str, inputs: Arrays) -> dict[str, np.ndarray]:
-    """The outputs by name."""
-    definition = self.signatures[signature]
-    fetches = {name: info.name for name, info in definition.outputs.items()}
-    feeds = {definition.inputs[name].name: array for name, array in inputs.items()}
-    return dict(self._session.run(fetches, feeds))
+def print_results(directory: str) -> None:
+  """Runs every check on a SavedModel, and prints the results as one line of JSON."""
+  export = Export(directory)
+  results = []
+  for name, check in CHECKS.items():
+    try:
+      results.append(Result(name, True, check(export)))
+    except CheckFailed as failure:
+      results.append(Result(name, False, " ".join(str(failure).split())))
+  print(json.dumps(results))
 
 
 class Export(LoadedModel):
-  """The SavedModel under check."""
+  """The SavedModel under check.
+
+  Attributes:
+    ops: every op of its graph and of its functions.
+    foreign_ops: those that are not of core TensorFlow.
+    golden: the Python model's answers.
+  """
 
   def __init__(self, directory: str):
     self.ops = ops_of(directory)
-    self.foreign_ops = {
-      op for op in self.ops if op_def_registry.get(op) is None
-    }  # Not of core TensorFlow.
+    # Before TensorFlow Text is loaded, which registers its own.
+    self.foreign_ops = {op for op in self.ops if op_def_registry.get(op) is None}
     super().__init__(directory)
-    self.golden = read_golden(directory)  # The Python model's answers.
+    self.golden = read_golden(directory)
 
   def run(self, signature: str, inputs: Arrays) -> dict[str, np.ndarray]:
     """The outputs by name; raises `CheckFailed` for errors and non-finite outputs."""
@@ -156,23 +152,27 @@ def ops_of(directory: str) -> set[str]:
   with open(os.path.join(directory, "saved_model.pb"), "rb") as stream:
     proto = saved_model_pb2.SavedModel.FromString(stream.read())
   ops: set[str] = set()
-  for graph in (meta_graph.graph_def for meta_graph in proto.meta_graphs):
-    ops |= {node.op for node in graph.node}
-    ops |= {node.op for function in graph.library.function for node in function.node_def}
-    ops -= {function.signature.name for function in graph.library.function}
+  for meta_graph in proto.meta_graphs:
+    ops |= {node.op for node in meta_graph.graph_def.node}
+    functions = meta_graph.graph_def.library.function
+    for function in functions:
+      ops |= {node.op for node in function.node_def}
+    # A call has the function's name as its op.
+    ops -= {function.signature.name for function in functions}
   return ops
 
 
 def read_golden(directory: str) -> list[Call]:
   """The recorded calls; empty without a record."""
   prefix = os.path.join(directory, GOLDEN)
+  if not os.path.exists(f"{prefix}.index"):
+    return []
   calls: dict[str, Call] = {}
-  if os.path.exists(prefix + ".index"):
-    reader = tf.train.load_checkpoint(prefix)
-    for key in sorted(reader.get_variable_to_shape_map()):
-      number, signature, side, name = key.split("/")
-      call = calls.setdefault(f"{number} {signature}", Call(signature, {}, {}))
-      getattr(call, side)[name] = np.asarray(reader.get_tensor(key))
+  reader = tf.train.load_checkpoint(prefix)
+  for key in sorted(reader.get_variable_to_shape_map()):
+    number, signature, side, name = key.split("/")
+    call = calls.setdefault(f"{number} {signature}", Call(signature, {}, {}))
+    getattr(call, side)[name] = reader.get_tensor(key)
   return list(calls.values())
 
 
@@ -195,18 +195,22 @@ def check_ops(export: Export) -> str:
     raise CheckFailed(f"ops that need the Python process that made them: {PYTHON_OPS & export.ops}")
   if export.foreign_ops - TEXT_OPS:
     raise CheckFailed(f"ops that TensorFlow Serving does not link: {export.foreign_ops - TEXT_OPS}")
-  return f"{len(export.ops)} kinds of op; of TensorFlow Text: {', '.join(sorted(export.foreign_ops)) or 'none'}"
+  text_ops = ", ".join(sorted(export.foreign_ops)) or "none"
+  return f"{len(export.ops)} kinds of op; of TensorFlow Text: {text_ops}"
 
 
 def check_golden(export: Export) -> str:
   """Checks that the outputs equal the recorded outputs of the Python model."""
   if not export.golden:
     raise CheckFailed("the export holds no golden outputs")
-  differences = [
-    largest_difference(call.signature, export.run(call.signature, call.inputs), call.outputs)
-    for call in export.golden
-  ]
-  return f"{len(differences)} calls, largest difference {max(differences):.1e}, TensorFlow {tf.__version__}"
+  differences = []
+  for call in export.golden:
+    outputs = export.run(call.signature, call.inputs)
+    differences.append(largest_difference(call.signature, outputs, call.outputs))
+  return (
+    f"{len(differences)} calls, largest difference {max(differences):.1e}, "
+    f"TensorFlow {tf.__version__}"
+  )
 
 
 def largest_difference(where: str, outputs: Arrays, expected: Arrays) -> float:
@@ -214,50 +218,53 @@ def largest_difference(where: str, outputs: Arrays, expected: Arrays) -> float:
   if set(outputs) != set(expected):
     raise CheckFailed(f"{where}: outputs {sorted(outputs)} instead of {sorted(expected)}")
   largest = 0.0
-  for name, array in outputs.items():
-    wanted = expected[name]
-    if (array.shape, array.dtype.kind) != (wanted.shape, wanted.dtype.kind):
-      raise CheckFailed(
-        f"{where}: {name} is {array.dtype} {array.shape}, not {wanted.dtype} {wanted.shape}"
-      )
-    if array.dtype.kind != "f":
-      wrong = (array != wanted) & ~_ties(expected.get("scores"), array.shape)
-      if wrong.any():
-        raise CheckFailed(f"{where}: {name} is {array[wrong][0]!r} instead of {wanted[wrong][0]!r}")
-      continue
-    gaps = np.abs(array.astype(np.float64) - wanted) / np.maximum(1.0, np.abs(wanted))
-    largest = max(largest, float(gaps.max(initial=0.0)))
-    if largest > TOLERANCE:
-      raise CheckFailed(f"{where}: {name} differs by {largest:.2e}")
+  for name, a in outputs.items():
+    b = expected[name]
+    if (a.shape, a.dtype.kind) != (b.shape, b.dtype.kind):
+      raise CheckFailed(f"{where}: {name} is {a.dtype} {a.shape}, not {b.dtype} {b.shape}")
+    if a.dtype.kind == "f":
+      gaps = np.abs(a.astype(np.float64) - b) / np.maximum(1.0, np.abs(b))
+      largest = max(largest, float(gaps.max(initial=0.0)))
+      if largest > TOLERANCE:
+        raise CheckFailed(f"{where}: {name} differs by {largest:.2e}")
+    else:
+      is_wrong = a != b
+      scores = expected.get("scores")
+      if scores is not None and scores.shape == a.shape:
+        # Answers with equal scores may change places: of the scores 3 1 1 0 the second and third.
+        is_tie = np.isclose(scores[:, 1:], scores[:, :-1], TOLERANCE, TOLERANCE)
+        is_wrong &= ~np.pad(is_tie, [(0, 0), (1, 0)]) & ~np.pad(is_tie, [(0, 0), (0, 1)])
+      if is_wrong.any():
+        raise CheckFailed(f"{where}: {name} is {a[is_wrong][0]!r} instead of {b[is_wrong][0]!r}")
   return largest
 
 
-def _ties(scores: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
-  """Where an output that is ordered by `scores` [B, N] may have another order: at equal scores."""
-  if scores is None or scores.shape != shape:
-    return np.zeros(shape, bool)
-  near = np.abs(np.diff(scores, axis=1)) <= TOLERANCE * np.maximum(1.0, np.abs(scores[:, 1:]))
-  return np.pad(near, [(0, 0), (1, 0)]) | np.pad(near, [(0, 0), (0, 1)])
-
-
 def check_batches(export: Export) -> str:
-  """Checks that a row has the same answer alone and in a batch, padding aside; an empty batch gives an empty answer."""
-  largest, count = 0.0, 0
+  """Checks that a row has the same answer alone and in a batch, padding aside.
+
+  An empty batch must give an empty answer.
+  """
+  differences = []
   for call in export.golden:
     outputs = export.run(call.signature, call.inputs)
-    rows = len(next(iter(call.inputs.values())))
+    num_rows = max(map(len, call.inputs.values()))
     for name, array in outputs.items():
-      if array.shape[:1] != (rows,):
-        raise CheckFailed(f"{call.signature}: {name} has shape {array.shape} for {rows} rows")
-    for i in range(rows):
-      alone = export.run(
-        call.signature, {name: array[i : i + 1] for name, array in call.inputs.items()}
-      )
-      sizes = {name: tuple(map(slice, array.shape)) for name, array in alone.items()}
-      row = {name: array[i : i + 1][sizes[name]] for name, array in outputs.items()}
-      where = f"{call.signature}, row {i} in a batch and alone"
-      largest, count = max(largest, largest_difference(where, row, alone)), count + 1
-  return f"{count} rows alone and in a batch, largest difference {largest:.1e}"
+      if array.shape[:1] != (num_rows,):
+        raise CheckFailed(f"{call.signature}: {name} has shape {array.shape} for {num_rows} rows")
+    for row in range(num_rows):
+      one_row = {name: array[row : row + 1] for name, array in call.inputs.items()}
+      alone = export.run(call.signature, one_row)
+      # In the batch the row may be padded to the length of a longer one.
+      in_batch = {}
+      for name, array in alone.items():
+        sizes = tuple(slice(size) for size in array.shape)
+        in_batch[name] = outputs[name][row : row + 1][sizes]
+      where = f"{call.signature}, row {row} in a batch and alone"
+      differences.append(largest_difference(where, in_batch, alone))
+  return (
+    f"{len(differences)} rows alone and in a batch, "
+    f"largest difference {max(differences, default=0.0):.1e}"
+  )
 
 
 def check_odd(export: Export) -> str:
@@ -265,36 +272,26 @@ def check_odd(export: Export) -> str:
   count = 0
   for signature, definition in export.signatures.items():
     specs = definition.inputs
-    if all(spec.dtype == tf.string.as_datatype_enum for spec in specs.values()):
-      for texts in (ODD_TEXTS, LONG_TEXTS):
-        rows = np.array([*texts, None])[:-1]  # Objects: NumPy's own strings drop NUL at their end.
-        pairs = np.stack([rows, rows], axis=-1)  # [B, 2], where a row has several strings.
-        ranks = {name: len(spec.tensor_shape.dim) for name, spec in specs.items()}
-        export.run(signature, {name: rows if rank == 1 else pairs for name, rank in ranks.items()})
-        count += len(texts)
+    if any(spec.dtype != tf.string.as_datatype_enum for spec in specs.values()):
+      continue
+    for texts in (ODD_TEXTS, LONG_TEXTS):
+      # Objects: NumPy's own strings drop NUL at their end.
+      rows = np.array(texts, object)
+      inputs = {}
+      for name, spec in specs.items():
+        inputs[name] = rows
+        if len(spec.tensor_shape.dim) == 2:
+          # A row of several strings, such as choices.
+          inputs[name] = np.stack([rows, rows], axis=-1)
+      export.run(signature, inputs)
+      count += len(texts)
   return f"{count} odd texts answered: empty, NUL, invalid UTF-8, emoji, 10,000 characters"
 
 
-CHECKS: Mapping[str, Any] = {
+CHECKS = {
   "layout": check_layout,
   "ops": check_ops,
   "golden outputs": check_golden,
   "batch independence": check_batches,
   "odd text": check_odd,
 }
-
-
-def run_checks(export: Export) -> list[Result]:
-  """Runs every check on a loaded export."""
-  results = []
-  for name, check in CHECKS.items():
-    try:
-      results.append(Result(name, True, check(export)))
-    except CheckFailed as failure:
-      results.append(Result(name, False, " ".join(str(failure).split())))
-  return results
-
-
-if __name__ == "__main__":
-  sys.modules["albert_tf"] = None  # type: ignore[assignment]  # Its import fails, installed or not.
-  print(json.dumps(run_checks(Export(sys.argv[1]))))

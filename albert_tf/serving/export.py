@@ -1,41 +1,69 @@
-"""Write a model as a SavedModel; `<folder>/<number>/` is TensorFlow Serving's layout."""
+"""Writes a model as a SavedModel; `<folder>/<number>/` is TensorFlow Serving's layout.
 
-from collections.abc import Mapping
+Beside the functions it has files in `assets.extra/`: golden outputs for `check.py`, and warm-up
+requests for servers.
+"""
+
+from collections.abc import Mapping, Sequence
+import importlib.util
 import os
 import tempfile
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.serving.golden import write_golden, write_warmup
+from albert_tf.configs import AlbertConfig
+from albert_tf.configs.task import TaskSpec
+from albert_tf.records import frame_record
+from albert_tf.serving.check import GOLDEN
 from albert_tf.serving.settings import ExportSettings
-from albert_tf.serving.signatures.base import Parts, ServingModule
-from albert_tf.serving.signatures.classifier import ClassifierModule
-from albert_tf.serving.signatures.encoder import EncoderModule
-from albert_tf.serving.signatures.fill_mask import FillMaskModule
-from albert_tf.serving.signatures.multiple_choice import MultipleChoiceModule
-from albert_tf.serving.signatures.question_answering import QuestionAnsweringModule
-from albert_tf.serving.signatures.sentence_encoder import SentenceEncoderModule
-from albert_tf.serving.signatures.token_classification import TokenClassificationModule
+from albert_tf.serving.signatures import (
+  base,
+  classifier,
+  encoder,
+  fill_mask,
+  multiple_choice,
+  question_answering,
+  token_classification,
+)
 
 # Kind of SavedModel → what makes its signatures.
-_MODULES: Mapping[str, type[ServingModule]] = {
-  "encoder": EncoderModule,
-  "fill_mask": FillMaskModule,
-  "classifier": ClassifierModule,
-  "question_answering": QuestionAnsweringModule,
-  "multiple_choice": MultipleChoiceModule,
-  "token_classification": TokenClassificationModule,
-  "sentence_encoder": SentenceEncoderModule,
+_MODULES = {
+  "encoder": encoder.EncoderModule,
+  "fill_mask": fill_mask.FillMaskModule,
+  "classifier": classifier.ClassifierModule,
+  "question_answering": question_answering.QuestionAnsweringModule,
+  "multiple_choice": multiple_choice.MultipleChoiceModule,
+  "token_classification": token_classification.TokenClassificationModule,
+  "sentence_encoder": classifier.ClassifierModule,
+}
+WARMUP_NAME = "tf_serving_warmup_requests"
+BATCH_SIZES = (1, 8, 32)  # Of the warm-up requests.
+
+# Strings of the recorded calls, three rows each; an input without a name here gets _TEXTS.
+_TEXTS = (
+  "The capital of France is [MASK].",
+  "A [MASK] of birds flew over the old [MASK] trees.",
+  "Paris",
+)
+_CHOICES = ("Paris", "the old trees", "the sea", "the grass")
+_ROTATED_CHOICES = [_CHOICES[row:] + _CHOICES[:row] for row in range(3)]
+_STRINGS = {
+  "text_pair": _TEXTS[::-1],
+  "context": [" ".join(_TEXTS[row:]) for row in range(3)],
+  "choices": _ROTATED_CHOICES,
+  "words": _ROTATED_CHOICES,
 }
 
 
 def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
   """Exports a model with its tokenizer and configuration.
 
-  The SavedModel holds the weights, the vocabulary, tokenizer.json, albert_config.json and, for a fine-tuned model,
-  task.json. It is written under a name that servers ignore, and renamed when it is complete.
+  The SavedModel holds the weights, the vocabulary, tokenizer.json, albert_config.json and, for a
+  fine-tuned model, task.json. It is written under a name that servers ignore, and renamed when it
+  is complete.
 
   Args:
     model: a built `TextModel` with a preprocessor; its `export_kind` decides the signatures.
@@ -50,6 +78,7 @@ def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
   task = getattr(model, "task", None)
   # The whole model is the deepest that is served.
   depth = max(settings.depths, default=None)
+  module = make_module(model, settings, task, depth)
   with tempfile.TemporaryDirectory() as assets:
     # Files that a client or a later command reads beside the model.
     model.preprocessor.tokenizer.save_pretrained(assets)
@@ -57,26 +86,110 @@ def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
     files.write_text(os.path.join(assets, "albert_config.json"), config.to_json_string())
     if task is not None:
       task.save(assets)
-    asset_files = [os.path.join(assets, name) for name in files.listdir(assets)]
+    module.assets = [
+      tf.saved_model.Asset(os.path.join(assets, name)) for name in files.listdir(assets)
+    ]
 
-    # The signatures, traced once each.
-    module = make_module(
-      Parts(model=model, task=task, settings=settings, asset_files=asset_files, depth=depth)
-    )
-    functions = module.signatures()
+    # The signatures, traced once each: those of the kind, and one for each depth.
+    functions = dict(module.functions)
     for number_of_layers in settings.depths:
-      at_depth = module.at_depth(number_of_layers)
-      functions[f"depth_{number_of_layers}"] = at_depth.signatures()["serving_default"]
-    signatures = {name: function.get_concrete_function() for name, function in functions.items()}
+      functions_at_depth = module.at_depth(number_of_layers).functions
+      functions[f"depth_{number_of_layers}"] = functions_at_depth["serving_default"]
 
-    files.makedirs(os.path.dirname(directory) or ".")
     # Servers load a numbered directory as soon as it has this file.
     with files.atomic_directory(directory, last="saved_model.pb") as folder:
-      tf.saved_model.save(module, folder, signatures=signatures)
+      tf.saved_model.save(module, folder, signatures=functions)
       write_golden(folder, functions, model.config)
-      write_warmup(folder, functions, model.config)
+      # Without requests to warm up, the first of each size is slower.
+      if importlib.util.find_spec("tensorflow_serving"):
+        _write_warmup(folder, functions, model.config)
 
 
-def make_module(parts: Parts) -> ServingModule:
-  """The module that makes the signatures of a model's kind."""
-  return _MODULES[parts.model.export_kind](parts)
+def make_module(
+  model: Any, settings: ExportSettings, task: TaskSpec | None, depth: int | None = None
+) -> base.ServingModule:
+  """The module that makes the signatures of a model's kind; see `base.ServedModel`."""
+  return _MODULES[model.export_kind](base.ServedModel(model, settings, task, depth))
+
+
+def write_golden(directory: str, signatures: Mapping[str, Any], config: AlbertConfig) -> None:
+  """Records the outputs of `tf.function`s, by signature name, for three rows and for none.
+
+  Calls run eagerly, so that the Keras model in this process answers, not the saved graph.
+  """
+  tensors: dict[str, tf.Tensor] = {}
+  for name, function in signatures.items():
+    rows = sample_inputs(function, config)
+    for call, num_rows in enumerate((3, 0)):
+      inputs = {key: tensor[:num_rows] for key, tensor in rows.items()}
+      sides = {"inputs": inputs, "outputs": function.python_function(**inputs)}
+      for side, batch in sides.items():
+        for key, tensor in batch.items():
+          tensors[f"{call}/{name}/{side}/{key}"] = tensor
+  tf.raw_ops.SaveV2(
+    prefix=os.path.join(directory, GOLDEN),
+    tensor_names=list(tensors),
+    shape_and_slices=[""] * len(tensors),
+    tensors=list(tensors.values()),
+  )
+
+
+def _write_warmup(directory: str, signatures: Mapping[str, Any], config: AlbertConfig) -> None:
+  """Writes requests of each signature and batch size, which a server answers before all others."""
+  from tensorflow_serving.apis import prediction_log_pb2
+
+  path = os.path.join(directory, os.path.dirname(GOLDEN), WARMUP_NAME)
+  with files.atomic_writer(path) as stream:
+    for name, function in sorted(signatures.items()):
+      inputs = sample_inputs(function, config)
+      for size in BATCH_SIZES:
+        log = prediction_log_pb2.PredictionLog()
+        request = log.predict_log.request
+        request.model_spec.signature_name = name
+        for key, tensor in inputs.items():
+          rows = tf.gather(tensor, np.arange(size) % 3)
+          request.inputs[key].CopyFrom(tf.make_tensor_proto(rows))
+        stream.write(frame_record(log.SerializeToString(deterministic=True)))
+
+
+def sample_inputs(function: Any, config: AlbertConfig) -> dict[str, tf.Tensor]:
+  """A batch of three different rows, chosen by the names and types of the inputs."""
+  specs = function.input_signature
+  arrays: Any
+  if specs[0].dtype == tf.string:
+    arrays = {spec.name: _STRINGS.get(spec.name, _TEXTS) for spec in specs}
+  else:
+    arrays = sample_ids(specs, config, rows=3)
+  return {name: tf.constant(array) for name, array in arrays.items()}
+
+
+def sample_ids(
+  specs: Sequence[tf.TensorSpec], config: AlbertConfig, *, rows: int, seed: int = 0
+) -> dict[str, np.ndarray]:
+  """Random int32 inputs of many lengths, by names and shapes.
+
+  Each row has two segments, and the first rows are full.
+  """
+  rng = np.random.default_rng(seed)
+  # Sizes that a signature leaves open, of [B, S] or [B, C, S].
+  shape = [rows] + specs[0].shape[1:].as_list()
+  shape[-1] = shape[-1] or 12
+  shape[1] = shape[1] or len(_CHOICES)
+  length = shape[-1]
+  sizes = rng.integers(1, length + 1, shape[:-1] + [1])
+  sizes[0] = length
+
+  position = np.broadcast_to(np.arange(length), shape)
+  is_token = position < sizes
+  is_second = is_token & (position >= sizes // 2) & (config.type_vocab_size > 1)
+  arrays = {
+    "input_ids": np.where(is_token, rng.integers(0, config.vocab_size, shape), 0),
+    "input_mask": is_token,
+    "segment_ids": is_second,
+    # 0 at [CLS] and in the second segment, the text.
+    "p_mask": ~is_second & (position > 0),
+  }
+  if specs[-1].name == "positions":
+    shape = [rows, specs[-1].shape[1] or 2]
+    arrays["positions"] = rng.integers(0, length, shape) % sizes
+  return {spec.name: arrays[spec.name].astype(np.int32) for spec in specs}

@@ -1,10 +1,10 @@
-"""Export LiteRT (TensorFlow Lite) files that take ids.
+"""Exports LiteRT (TensorFlow Lite) files that take ids.
 
-The converter stores equal constants once, so twelve layers that share weights take the bytes of one.
+The converter stores equal constants once, so twelve layers that share weights take the bytes of
+one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-import contextlib
+from collections.abc import Callable, Mapping, Sequence
 import os
 from typing import Any, NamedTuple
 import warnings
@@ -16,67 +16,21 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
 from albert_tf.progress import native_stderr_kept_back
-from albert_tf.serving.golden import sample_ids
+from albert_tf.serving.export import sample_ids
 from albert_tf.serving.settings import LiteSettings
+from albert_tf.serving.signatures.base import TOKEN_KEYS, row_length
 
-Arrays = dict[str, np.ndarray]
 _COMPARED_ROWS = 8
 _MIN_COSINE = 0.9  # Dynamic-range int8 stays above 0.99; below 0.9 a file is wrong.
 
 
-def input_specs(model: Any, settings: LiteSettings) -> list[tf.TensorSpec]:
-  """The inputs of a model's file in order, all int32; a free batch is None.
-
-  `input_ids`, `input_mask`, `segment_ids` [B, S], of multiple choice [B, C, S]; fill_mask also `positions` [B, P];
-  question answering of SQuAD 2 also `p_mask` [B, S].
-  """
-  task, limit = getattr(model, "task", None), model.config.max_position_embeddings
-  length = settings.max_seq_length or min(task.max_seq_length if task else limit, limit)
-  model.config.check_length(length, "the file")
-  batch = settings.batch_size or None
-  is_choice = model.export_kind == "multiple_choice"
-  shape = [batch, settings.num_choices, length] if is_choice else [batch, length]
-  shapes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), shape)
-  if task and task.squad_version == "2.0":
-    shapes["p_mask"] = shape
-  if model.export_kind == "fill_mask":
-    shapes["positions"] = [batch, settings.max_predictions_per_seq]
-  return [tf.TensorSpec(shape, tf.int32, name=name) for name, shape in shapes.items()]
-
-
-def run_model(model: Any, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-  """Computes the outputs of a LiteRT file with the Keras model; float32 unless noted.
-
-  encoder: `pooled_output` [B, H], `sequence_output` [B, S, H].
-  sentence_encoder: `vector` [B, H].
-  fill_mask: `mlm_logits` [B, P, V].
-  question_answering: `start_logits`, `end_logits` [B, S]; for SQuAD 2 the outputs of `Squad2Head`, int32 indices.
-  regression: `value` [B].
-  multi_label: `probabilities` [B, C], each of its own sigmoid.
-  other kinds: `probabilities` [B, C]; token_classification: [B, S, C].
-  """
-  inputs = {name: tf.convert_to_tensor(array) for name, array in inputs.items()}
-  if "positions" in inputs:
-    inputs["masked_lm_positions"] = inputs.pop("positions")
-  outputs = model(inputs, training=False)
-  if model.export_kind == "encoder":
-    return {
-      name: tf.cast(outputs[name], tf.float32) for name in ("pooled_output", "sequence_output")
-    }
-  if model.export_kind == "sentence_encoder":
-    return {"vector": outputs}
-  if model.export_kind == "fill_mask":
-    return {"mlm_logits": outputs}
-  if model.export_kind == "question_answering":
-    return dict(outputs)
-  if model.task.kind == "regression":
-    return {"value": outputs[:, 0]}
-  several = model.task.kind == "multi_label"
-  return {"probabilities": tf.sigmoid(outputs) if several else tf.nn.softmax(outputs)}
-
-
 class Parity(NamedTuple):
-  """Closeness of a file's output to the model's: largest absolute difference, smallest cosine of two vectors."""
+  """Closeness of a file's output to the model's.
+
+  Attributes:
+    max_difference: largest absolute difference.
+    cosine: smallest cosine of two vectors.
+  """
 
   max_difference: float
   cosine: float
@@ -85,10 +39,15 @@ class Parity(NamedTuple):
 def export_lite(
   model: Any, output: str, *, settings: LiteSettings | None = None
 ) -> dict[str, Parity]:
-  """Converts a built `TextModel`, compares the file with it on random ids of many lengths, and writes the file.
+  """Converts a built `TextModel`, compares the file with the model, and writes it.
+
+  They are compared on random ids of many lengths.
 
   Returns:
     Name of each float output → its `Parity`.
+
+  Raises:
+    UserError: the file exists, or the converted file answers something else.
   """
   files.check_new(output)
   settings = settings or LiteSettings()
@@ -96,16 +55,37 @@ def export_lite(
   specs = input_specs(model, settings)
   content = to_tflite(model, specs, weights=settings.weights)
   parity = measure_parity(model, load_lite(content), specs)
-  for name, found in parity.items():
-    if not (np.isfinite(found.max_difference) and found.cosine >= _MIN_COSINE):
+  for name, parity_of_output in parity.items():
+    # Not "<": a NaN is not near either.
+    if not parity_of_output.cosine >= _MIN_COSINE:
       raise UserError(
-        f"A converted file must give the model's outputs. Received: {settings.weights} with {name}: {found}. "
+        "A converted file must give the model's outputs. "
+        f"Received: {settings.weights} with {name}: {parity_of_output}. "
         "Nothing was written. Take weights of higher precision."
       )
   files.makedirs(os.path.dirname(output) or ".")
   with files.atomic_writer(output) as stream:
     stream.write(content)
   return parity
+
+
+def input_specs(model: Any, settings: LiteSettings) -> list[tf.TensorSpec]:
+  """The inputs of a model's file in order, all int32; a free batch is None.
+
+  `input_ids`, `input_mask`, `segment_ids` [B, S], of multiple choice [B, C, S]; fill_mask also
+  `positions` [B, P]; question answering of SQuAD 2 also `p_mask` [B, S].
+  """
+  task = getattr(model, "task", None)
+  batch_size = settings.batch_size or None
+  shape = [batch_size, row_length(model, task, settings.max_seq_length)]
+  if model.export_kind == "multiple_choice":
+    shape.insert(1, settings.num_choices)
+  shapes = dict.fromkeys(TOKEN_KEYS, shape)
+  if task is not None and task.squad_version == "2.0":
+    shapes["p_mask"] = shape
+  if model.export_kind == "fill_mask":
+    shapes["positions"] = [batch_size, settings.max_predictions_per_seq]
+  return [tf.TensorSpec(shape, tf.int32, name=name) for name, shape in shapes.items()]
 
 
 def to_tflite(model: Any, specs: Sequence[tf.TensorSpec], *, weights: str = "float32") -> bytes:
@@ -120,57 +100,84 @@ def to_tflite(model: Any, specs: Sequence[tf.TensorSpec], *, weights: str = "flo
   if weights == "float16":
     converter.target_spec.supported_types = [tf.float16]
   if model.export_kind == "fill_mask":
-    # With a scale per row the head would need its own copy of the word embeddings; the lookup takes one scale.
+    # With a scale per row the head would need its own copy of the word embeddings; the lookup takes
+    # one scale.
     converter._experimental_disable_per_channel_quantization_for_dense_layers = True
-  with _chatter_left_out():
-    return bytes(converter.convert())
+  with native_stderr_kept_back():
+    return converter.convert()
 
 
-def load_lite(content: bytes) -> Callable[..., Arrays]:
+def run_model(model: Any, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+  """Computes the outputs of a LiteRT file with the Keras model; float32 unless noted.
+
+  encoder: `pooled_output` [B, H], `sequence_output` [B, S, H].
+  sentence_encoder: `vector` [B, H].
+  fill_mask: `mlm_logits` [B, P, V].
+  question_answering: `start_logits`, `end_logits` [B, S]; for SQuAD 2 the outputs of `Squad2Head`,
+    int32 indices.
+  regression: `value` [B].
+  multi_label: `probabilities` [B, C], each of its own sigmoid.
+  other kinds: `probabilities` [B, C]; token_classification: [B, S, C].
+  """
+  inputs = {name: tf.convert_to_tensor(array) for name, array in inputs.items()}
+  if "positions" in inputs:
+    inputs["masked_lm_positions"] = inputs.pop("positions")
+  outputs = model(inputs, training=False)
+  if model.export_kind == "encoder":
+    names = ("pooled_output", "sequence_output")
+    return {name: tf.cast(outputs[name], tf.float32) for name in names}
+  if model.export_kind == "sentence_encoder":
+    return {"vector": outputs}
+  if model.export_kind == "fill_mask":
+    return {"mlm_logits": outputs}
+  if model.export_kind == "question_answering":
+    return dict(outputs)
+  if model.task.kind == "regression":
+    return {"value": outputs[:, 0]}
+  if model.task.kind == "multi_label":
+    return {"probabilities": tf.sigmoid(outputs)}
+  return {"probabilities": tf.nn.softmax(outputs)}
+
+
+def load_lite(content: bytes) -> Callable[..., dict[str, np.ndarray]]:
   """A LiteRT file as a function of arrays by name, by the interpreter that TensorFlow brings."""
-  with _chatter_left_out():
-    interpreter: Any = tf.lite.Interpreter(model_content=content)
+  # TensorFlow 2.20 and later announce that the interpreter moves to the package ai-edge-litert.
+  with warnings.catch_warnings(action="ignore", category=UserWarning), native_stderr_kept_back():
+    interpreter = tf.lite.Interpreter(model_content=content)
     interpreter.allocate_tensors()
-    run: Callable[..., Arrays] = interpreter.get_signature_runner("serving_default")
-  return run
+    return interpreter.get_signature_runner("serving_default")
 
 
 def measure_parity(
-  model: Any, run: Callable[..., Arrays], specs: Sequence[tf.TensorSpec]
+  model: Any, run: Callable[..., Mapping[str, np.ndarray]], specs: Sequence[tf.TensorSpec]
 ) -> dict[str, Parity]:
   """Compares a loaded file with its model on random ids; returns the parity of each float output."""
-  rows = specs[0].shape[0] or _COMPARED_ROWS
-  seeds = range(-(-_COMPARED_ROWS // rows))
-  batches = [sample_ids(specs, model.config, rows=rows, seed=seed) for seed in seeds]
-  expected, actual = (
-    [run_model(model, batch) for batch in batches],
-    [run(**batch) for batch in batches],
-  )
-  return {
-    name: _compare(
-      *(np.concatenate([batch[name] for batch in each]) for each in (expected, actual))
-    )
-    for name, tensor in expected[0].items()
-    if tensor.dtype.is_floating
-  }
+  # A file of a fixed batch size is run several times.
+  batch_size = specs[0].shape[0] or _COMPARED_ROWS
+  num_batches = -(-_COMPARED_ROWS // batch_size)  # Rounded up.
+  batches = [
+    sample_ids(specs, model.config, rows=batch_size, seed=seed) for seed in range(num_batches)
+  ]
+  expected = [run_model(model, batch) for batch in batches]
+  actual = [run(**batch) for batch in batches]
+  parity = {}
+  for name, tensor in expected[0].items():
+    if tensor.dtype.is_floating:
+      parity[name] = _compare(
+        np.concatenate([outputs[name] for outputs in expected]),
+        np.concatenate([outputs[name] for outputs in actual]),
+      )
+  return parity
 
 
 def _compare(expected: np.ndarray, actual: np.ndarray) -> Parity:
-  a, b = (np.atleast_2d(x).reshape(-1, x.shape[-1]).astype(np.float64) for x in (expected, actual))
+  a = expected.reshape(-1, expected.shape[-1]).astype(np.float64)
+  b = actual.reshape(a.shape).astype(np.float64)
   # The -1e30 of a masked position would hide all other values.
-  visible = (np.abs(a) < 1e20) & (np.abs(b) < 1e20) | np.isnan(a) | np.isnan(b)
-  a, b = np.where(visible, a, 0.0), np.where(visible, b, 0.0)
+  is_masked = np.minimum(np.abs(a), np.abs(b)) > 1e20
+  a[is_masked] = 0.0
+  b[is_masked] = 0.0
   norms = np.maximum(np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1), 1e-30)
+  # Two vectors of zeros are equal, though they have no angle.
   cosine = np.where((a == b).all(axis=1), 1.0, (a * b).sum(axis=1) / norms)
   return Parity(float(np.abs(a - b).max()), float(cosine.min()))
-
-
-@contextlib.contextmanager
-def _chatter_left_out() -> Iterator[None]:
-  """Hides messages of native libraries, and one known Python warning."""
-  with warnings.catch_warnings(), native_stderr_kept_back():
-    # TensorFlow 2.20 and later: the interpreter moves to the package ai-edge-litert.
-    warnings.filterwarnings(
-      "ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated", UserWarning
-    )
-    yield

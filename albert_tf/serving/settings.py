@@ -10,7 +10,8 @@ class ExportSource(Settings):
   """The model to export."""
 
   model: str = setting(
-    help="Kind of model. encoder: vectors of a text; fill_mask: words for [MASK]; others: a fine-tuned run's task.",
+    help="Kind of model. encoder: vectors of a text; fill_mask: words for [MASK]; "
+    "others: a fine-tuned run's task.",
     choices=EXPORT_KINDS,
   )
   init_checkpoint: str = setting(
@@ -23,7 +24,8 @@ class ExportSettings(Settings):
 
   max_seq_length: int | None = setting(
     None,
-    "Texts are cut to this many tokens. Default: the length of fine-tuning, else the model's longest.",
+    "Texts are cut to this many tokens. "
+    "Default: the length of fine-tuning, else the model's longest.",
     minimum=8,
   )
   depths: tuple[int, ...] = setting(
@@ -36,13 +38,15 @@ class ExportSettings(Settings):
   top_k: int = setting(10, "fill_mask: number of answers for each mask.", minimum=1)
   n_best: int = setting(
     20,
-    "question_answering: number of answers for each question, and of starts and ends tried in each window.",
+    "question_answering: number of answers for each question, and of starts and ends tried in "
+    "each window.",
     minimum=1,
     maximum=1024,
   )
   max_windows: int = setting(
     32,
-    "question_answering, token_classification: largest number of windows of a text; text after them is left out.",
+    "question_answering, token_classification: largest number of windows of a text; text after "
+    "them is left out.",
     minimum=1,
   )
 

@@ -34,6 +34,7 @@ def pack_windows(
     `input_ids`, `input_mask`, `segment_ids` and `p_mask`, 1 where no answer can be, int32 [W, S]; S
     is the length of the longest window, at least `SHORTEST_WINDOW`.
   """
+  # The question is repeated in each window of its context.
   text = cut_pieces(context, windows.row, windows.begin, windows.length)
   batch = packer.pack(
     tf.gather(query, windows.row), text, min_length=SHORTEST_WINDOW, always_two=True
@@ -206,6 +207,7 @@ def best_answers(spans: Spans, located: Located, *, n_best: int) -> Tensors:
   is_first = tf.gather(first_rank, key_number) == rank
   is_kept = is_first & (answers != "")
 
+  # A row for each text, also for one without answers.
   rows = tf.cast(tf.boolean_mask(spans.row, is_kept), tf.int64)
   num_texts = tf.size(located.texts, tf.int64)
 

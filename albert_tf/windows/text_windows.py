@@ -106,6 +106,7 @@ def in_chunks(
   total = tf.shape(tensors[0])[0]
   num_chunks = tf.maximum((total + size - 1) // size, 1)
   rows = (total + num_chunks - 1) // num_chunks
+  # A loop needs chunks of one size, so the last has padding.
   chunks = {}
   for name, tensor in batch.items():
     padded = tf.pad(tensor, [[0, num_chunks * rows - total], [0, 0]])

@@ -13,7 +13,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.keras_api.exports import export_saved_model
 from albert_tf.modeling import AlbertForPreTraining
-from albert_tf.serving.check import LoadedModel
+from albert_tf.serving.loaded_model import LoadedModel
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization import AlbertTokenizer
 

@@ -14,7 +14,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.serving import check as checks
 from albert_tf.serving.check import CHECKS, Call, CheckFailed, check_saved_model, ops_of
-from albert_tf.serving.golden import write_golden
+from albert_tf.serving.export import write_golden
 
 SLOW = ["encoder", "fill_mask", "value", "squad_1.1", "squad_2.0", "choice", "tags"]
 
@@ -134,7 +134,7 @@ def test_equal_scores_may_change_places() -> None:
 def test_warm_up_requests_are_of_every_signature(exported) -> None:
   prediction_log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
   from albert_tf.records import read_records
-  from albert_tf.serving.golden import BATCH_SIZES, WARMUP_NAME
+  from albert_tf.serving.export import BATCH_SIZES, WARMUP_NAME
 
   export, session = pathlib.Path(exported("pair").path), exported("pair").session
   seen = []

@@ -15,7 +15,7 @@ from albert_tf.errors import UserError
 from albert_tf.keras_api.exports import open_model
 from albert_tf.modeling import named_variables
 from albert_tf.serving import lite
-from albert_tf.serving.golden import sample_ids
+from albert_tf.serving.export import sample_ids
 from albert_tf.serving.lite import (
   Parity,
   export_lite,
@@ -98,7 +98,8 @@ def test_a_file_that_answers_something_else_is_not_written(
   with pytest.raises(UserError, match="The output must not exist yet"):
     export_lite(encoder, str(tmp_path / "x"))
   with pytest.raises(
-    UserError, match=r"must not exceed .*max_seq_length=21 in the file, max_position_embeddings=20"
+    UserError,
+    match=r"must not exceed .*max_seq_length=21 in the export, max_position_embeddings=20",
   ):
     export_lite(encoder, str(tmp_path / "y"), settings=LiteSettings(max_seq_length=21))
   assert [path.name for path in tmp_path.iterdir()] == ["x"]

@@ -127,7 +127,7 @@ def test_bodies_are_bounded(served):
 
 def test_slow_clients_neither_hold_others_up_nor_stay(served, monkeypatch):
   """A hundred clients send half of their headers or body and then wait."""
-  monkeypatch.setattr(server_module, "READ_SECONDS", 1)
+  monkeypatch.setattr(server_module._Handler, "timeout", 1)
   parts = [
     b"GET /models.json HTTP/1.1\r\nHost: local",
     b"POST / HTTP/1.1\r\nContent-Length: 999\r\n\r\n{",

@@ -18,7 +18,8 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.conll import TaggedSentence
 from albert_tf.finetuning.tasks.tagging import align
 from albert_tf.keras_api.exports import export_saved_model
-from albert_tf.serving.check import LoadedModel, check_saved_model
+from albert_tf.serving.check import check_saved_model
+from albert_tf.serving.loaded_model import LoadedModel
 from albert_tf.tokenization import WordPieceTokenizer
 
 TEXTS = ["The sky, über all!", "small birdsong 天空", "", "a\u0301\u200bb Σ ?"]

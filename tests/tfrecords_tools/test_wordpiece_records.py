@@ -22,7 +22,7 @@ from albert_tf.pretraining.record_source import describe_records
 from albert_tf.pretraining.run import run_pretraining
 from albert_tf.pretraining.settings import PretrainingSettings
 from albert_tf.records import Manifest
-from albert_tf.serving.check import LoadedModel
+from albert_tf.serving.loaded_model import LoadedModel
 from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
 from tfrecords_tools.inspection import Findings, inspect_files, render, views
 from tfrecords_tools.pretraining.documents import BlockTokenizer

@@ -13,7 +13,7 @@ from support.tiny_run import WORDS
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.modeling import AlbertForPreTraining
-from albert_tf.serving.check import LoadedModel
+from albert_tf.serving.loaded_model import LoadedModel
 
 
 @pytest.fixture(scope="module")

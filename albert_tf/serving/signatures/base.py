@@ -1,134 +1,118 @@
-"""Base class of exported modules: a `tf.Module` that tracks plain variables, and its signatures.
+"""What the SavedModels of all kinds share: a `tf.Module` with a table of signatures.
 
-The Keras model is used only while the functions are traced. TensorFlow Serving loads models in a Session. A saved
-Keras 3 model does not load in a Session; a module that tracks the bare `tf.Variable`s does.
+The Keras model is used only while the functions are traced. TensorFlow Serving loads models in a
+Session. A saved Keras 3 model does not load in a Session; a module that tracks the bare
+`tf.Variable`s does.
 """
 
 from collections.abc import Callable, Sequence
 import copy
 import dataclasses
-import types
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from albert_tf.configs.task import TaskSpec
-from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
 from albert_tf.serving.settings import ExportSettings
-from albert_tf.tokenization import Tokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
 from albert_tf.tokenization.graph_inputs import Tensors as Tensors
 from albert_tf.tokenization.graph_inputs import limit_characters, text_batch
+from albert_tf.windows.text_windows import in_chunks
 
-Signatures = dict[str, Any]  # Of `tf.function`.
-TOKEN_KEYS = ("input_ids", "input_mask", "segment_ids")
+# The first inputs of every signature of ids, in this order.
+TOKEN_KEYS: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Parts:
-  """Constructor arguments of every module; see `export_model`.
+@dataclasses.dataclass(frozen=True)
+class ServedModel:
+  """A Keras model, and how it answers.
 
   Attributes:
-    asset_files: copied into the SavedModel's `assets/`.
-    depth: see `Encoder`.
+    model: a built `TextModel` with a preprocessor.
+    task: of a fine-tuned model; None for a pretrained one.
+    depth: number of layers, see `Encoder`; None for all.
   """
 
   model: Any
   settings: ExportSettings
-  task: TaskSpec | None = None
-  asset_files: Sequence[str] = ()
-  depth: int | None = None
-
-  def __post_init__(self) -> None:
-    if not 8 <= self.max_length <= self.limit:
-      raise UserError(
-        f"max_seq_length must be between 8 and the model's max_position_embeddings={self.limit}. "
-        f"Received: {self.max_length}."
-      )
-
-  @property
-  def tokenizer(self) -> Tokenizer:
-    return self.model.preprocessor.tokenizer
-
-  @property
-  def limit(self) -> int:
-    """The longest sequence of the model."""
-    return self.model.config.max_position_embeddings
-
-  @property
-  def max_length(self) -> int:
-    """The largest S."""
-    if self.settings.max_seq_length:
-      return self.settings.max_seq_length
-    if self.task is not None:
-      return min(self.task.max_seq_length, self.limit)
-    return self.limit
+  task: TaskSpec | None
+  depth: int | None
 
 
-def strings(*names: str) -> tuple[tf.TensorSpec, ...]:
-  """String inputs `[B]`."""
-  return tuple(tf.TensorSpec([None], tf.string, name=name) for name in names)
+class Signature(NamedTuple):
+  """A function that clients call, and its inputs in the order of its arguments."""
+
+  compute: Callable[..., Tensors]
+  inputs: Sequence[tf.TensorSpec]
 
 
-def ids(*names: str) -> tuple[tf.TensorSpec, ...]:
-  """int32 inputs `[B, S]`."""
-  return tuple(tf.TensorSpec([None, None], tf.int32, name=name) for name in names)
+def strings(*names: str, rank: int = 1) -> tuple[tf.TensorSpec, ...]:
+  """String inputs, `[B]` by default."""
+  return tuple(tf.TensorSpec([None] * rank, tf.string, name=name) for name in names)
+
+
+def ids(*names: str, rank: int = 2) -> tuple[tf.TensorSpec, ...]:
+  """int32 inputs, `[B, S]` by default."""
+  return tuple(tf.TensorSpec([None] * rank, tf.int32, name=name) for name in names)
+
+
+def row_length(model: Any, task: TaskSpec | None, max_seq_length: int | None) -> int:
+  """The largest S of an export.
+
+  It is the setting, else the length of fine-tuning, else the model's longest.
+  """
+  length = model.config.max_position_embeddings
+  if task is not None:
+    length = min(length, task.max_seq_length)
+  if max_seq_length is not None:
+    length = max_seq_length
+  model.config.check_length(length, "the export")
+  return length
 
 
 class ServingModule(tf.Module):
-  """Tracks a model's variables, tokenizer and asset files.
+  """Tracks a model's variables and its tokenizer; a subclass computes the answers of a kind."""
 
-  Signatures of every kind:
-    serving_default: strings → outputs of `text`; with `depths` also `depth_N`, the same with N layers.
-    tokens: ids → outputs of `tokens`.
-  """
+  # Strings to answers, and ids to answers.
+  text: Any
+  tokens: Any
 
-  text: Callable[..., Tensors]
-  tokens: Callable[..., Tensors]
+  def __init__(self, served: ServedModel):
+    super().__init__()
+    # TensorFlow does not track a dataclass, so the Keras model in it is not saved.
+    self.served = served
+    self.task: Any = served.task
+    self.max_length = row_length(served.model, served.task, served.settings.max_seq_length)
+    self.model_variables = list(named_variables(served.model).values())
+    self.tokenizer: Any = graph_tokenizer(served.model.preprocessor.tokenizer)
 
-  def __init__(self, parts: Parts):
-    super().__init__(name="albert_serving")
-    self._parts = parts  # A dataclass is not tracked, so neither is the Keras model in it.
-    self.model_variables = list(named_variables(parts.model).values())
-    self.tokenizer = graph_tokenizer(parts.tokenizer)
-    # A namespace is not tracked, so its functions are not saved twice.
-    self._shared = types.SimpleNamespace(functions={})
-    self.assets = [tf.saved_model.Asset(path) for path in parts.asset_files]
+  def signatures(self) -> dict[str, Signature]:
+    """What a SavedModel of this kind offers, by the name that clients use."""
+    return {
+      "serving_default": Signature(self.text, strings("text")),
+      "tokens": Signature(self.tokens, ids(*TOKEN_KEYS)),
+    }
+
+  @functools.cached_property
+  def functions(self) -> dict[str, Any]:
+    """A `tf.function` for each signature, which other signatures may call.
+
+    So the SavedModel holds each computation once, however many signatures need it.
+    """
+    return {
+      name: tf.function(signature.compute, input_signature=signature.inputs, autograph=False)
+      for name, signature in self.signatures().items()
+    }
 
   def at_depth(self, depth: int) -> "ServingModule":
     """The same variables and tokenizer with functions of `depth` layers."""
     other = copy.copy(self)
-    other._parts = dataclasses.replace(self._parts, depth=depth)
-    # Functions of its own: those of this module have its number of layers.
-    other._shared = types.SimpleNamespace(functions={})
+    other.served = dataclasses.replace(self.served, depth=depth)
+    # Those of this module have its own number of layers.
+    other.__dict__.pop("functions", None)
     return other
-
-  def signatures(self) -> Signatures:
-    """The functions that clients call, by signature name."""
-    return {
-      "serving_default": self.shared(self.text, self.text_inputs()),
-      "tokens": self.shared(self.tokens, self.token_inputs()),
-    }
-
-  def shared(self, method: Callable[..., Tensors], inputs: Sequence[tf.TensorSpec]) -> Any:
-    """A method as one function in the SavedModel, however many signatures call it."""
-    functions = self._shared.functions
-    if method.__name__ not in functions:
-      functions[method.__name__] = tf.function(method, input_signature=inputs, autograph=False)
-    return functions[method.__name__]
-
-  @property
-  def task(self) -> TaskSpec:
-    """The task of a fine-tuned model."""
-    assert self._parts.task is not None
-    return self._parts.task
-
-  def text_inputs(self) -> tuple[tf.TensorSpec, ...]:
-    return strings("text")
-
-  def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
-    return ids(*TOKEN_KEYS)
 
   def pack(
     self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, allow_mask: bool = False
@@ -140,22 +124,32 @@ class ServingModule(tf.Module):
       self.tokenizer,
       limit_characters(text),
       text_pair,
-      max_length=self._parts.max_length,
+      max_length=self.max_length,
       pad_to_max_length=False,
       allow_mask=allow_mask,
     )
 
-  def run_model(self, *ids: tf.Tensor, **more: tf.Tensor) -> Any:
-    """Calls the model with `TOKEN_KEYS` in order and other inputs by name."""
-    # Not under the control dependencies of `checked`, which would prevent folding and fusing of ops.
-    return self._parts.model(self.checked(*ids, **more), training=False, depth=self._parts.depth)
+  def run_on_windows(self, batch: Tensors) -> Tensors:
+    """What the signature `tokens` gives for a batch of any number of windows."""
+    tokens = self.functions["tokens"]
+    outputs = tf.nest.map_structure(
+      lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype),
+      tokens.get_concrete_function().structured_outputs,
+    )
+    return in_chunks(lambda chunk: tokens(**chunk), batch, outputs)
 
-  def checked(self, *ids: tf.Tensor, **more: tf.Tensor) -> Tensors:
+  def run_model(self, *ids: tf.Tensor, **more_inputs: tf.Tensor) -> Any:
+    """Calls the model with `TOKEN_KEYS` in order and other inputs by name."""
+    # Not under the control dependencies of the check, which would prevent folding and fusing of ops.
+    inputs = self.checked(*ids, **more_inputs)
+    return self.served.model(inputs, training=False, depth=self.served.depth)
+
+  def checked(self, *ids: tf.Tensor, **more_inputs: tf.Tensor) -> Tensors:
     """The inputs by name, after a check of their length."""
-    inputs = dict(zip(TOKEN_KEYS, ids, strict=True), **more)
-    # Of `positions` too: logits of the whole vocabulary at many thousands of them take all memory.
+    inputs = dict(zip(TOKEN_KEYS, ids, strict=True), **more_inputs)
+    # Of positions, too: logits of the whole vocabulary at many thousands of them take all memory.
     length = tf.reduce_max([tf.shape(tensor)[-1] for tensor in inputs.values()])
-    limit = self._parts.limit
+    limit = self.served.model.config.max_position_embeddings
     message = f"A sequence must not be longer than max_position_embeddings={limit}."
     with tf.control_dependencies([tf.debugging.assert_less_equal(length, limit, message=message)]):
       return {name: tf.identity(tensor) for name, tensor in inputs.items()}

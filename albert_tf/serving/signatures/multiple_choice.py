@@ -2,8 +2,14 @@
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import TOKEN_KEYS, ServingModule, Tensors, strings
-from albert_tf.tokenization.graph import GraphTokenizer
+from albert_tf.serving.signatures.base import (
+  TOKEN_KEYS,
+  ServingModule,
+  Signature,
+  Tensors,
+  ids,
+  strings,
+)
 from albert_tf.tokenization.graph_inputs import choice_batch, limit_characters
 
 
@@ -19,31 +25,32 @@ class MultipleChoiceModule(ServingModule):
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, C, S] → the same without `answer`.
   """
 
-  def text_inputs(self) -> tuple[tf.TensorSpec, ...]:
-    return (*strings("context", "question"), tf.TensorSpec([None, None], tf.string, name="choices"))
-
-  def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
-    return tuple(tf.TensorSpec([None, None, None], tf.int32, name=name) for name in TOKEN_KEYS)
+  def signatures(self) -> dict[str, Signature]:
+    texts = strings("context", "question") + strings("choices", rank=2)
+    return {
+      "serving_default": Signature(self.text, texts),
+      "tokens": Signature(self.tokens, ids(*TOKEN_KEYS, rank=3)),
+    }
 
   def text(self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> Tensors:
-    assert isinstance(self.tokenizer, GraphTokenizer)
     batch = choice_batch(
       self.tokenizer,
       limit_characters(context),
       limit_characters(question),
       limit_characters(choices),
-      max_length=self._parts.max_length,
+      max_length=self.max_length,
       max_qa_length=self.task.max_qa_length,
       pad_to_max_length=False,
     )
-    outputs = self.shared(self.tokens, self.token_inputs())(**batch)
-    return {**outputs, "answer": tf.gather(choices, outputs["predictions"], batch_dims=1)}
+    outputs = self.functions["tokens"](**batch)
+    return outputs | {"answer": tf.gather(choices, outputs["predictions"], batch_dims=1)}
 
   def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
-    message = "A question must have at least one choice."
-    with tf.control_dependencies(
-      [tf.debugging.assert_positive(tf.shape(input_ids)[1], message=message)]
-    ):
+    # The rule in words, before TensorFlow's message about an empty axis.
+    has_choices = tf.debugging.assert_positive(
+      tf.shape(input_ids)[1], message="A question must have at least one choice."
+    )
+    with tf.control_dependencies([has_choices]):
       input_ids = tf.identity(input_ids)
     scores = self.run_model(input_ids, input_mask, segment_ids)  # [B, C]
     return {

@@ -5,57 +5,61 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.serving.signatures.base import (
   TOKEN_KEYS,
-  Parts,
+  ServedModel,
   ServingModule,
+  Signature,
   Tensors,
   ids,
   strings,
 )
-from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenization.graph import GraphTokenizer, head
+from albert_tf.tokenization.graph import head
 from albert_tf.tokenization.graph_inputs import LONGEST_TEXT, limit_characters
 from albert_tf.tokenization.graph_offsets import GraphOffsets
 from albert_tf.windows.question_windows import best_answers, find_spans, pack_windows
-from albert_tf.windows.text_windows import in_chunks, make_windows
+from albert_tf.windows.text_windows import make_windows
 
 
 class QuestionAnsweringModule(ServingModule):
-  """The parts of a context that answer a question.
+  """The spans of a context that answer a question.
 
-  A context longer than `max_seq_length` is read in up to `max_windows` overlapping windows. `truncated` tells
-  whether the context is longer than that.
+  A context longer than `max_seq_length` is read in up to `max_windows` overlapping windows.
+  `truncated` tells whether the context is longer than that.
 
   Signatures:
-    serving_default: `question`, `context` [B] strings → `answer` strings [B], "" where a model of SQuAD 2.0
-      finds none; `answers` strings, `probabilities` (among these answers), `scores` float32, `starts` and
-      `ends` int32 (half-open, characters of the context), [B, N], best first, padded with "" and 0;
-      `truncated` bool [B]; SQuAD 2.0 also `null_scores` float32 [B]: `answer` is "" where it is at least
-      `null_score_diff_threshold` of the run's task.json.
-    tokens: `input_ids`, `input_mask`, `segment_ids`, for SQuAD 2.0 `p_mask` [B, S] → the head's outputs
-      for these windows.
+    serving_default: `question`, `context` [B] strings → `answer` strings [B], "" where a model of
+      SQuAD 2.0 finds none; `answers` strings, `probabilities` (among these answers), `scores`
+      float32, `starts` and `ends` int32 (half-open, characters of the context), [B, N], best first,
+      padded with "" and 0; `truncated` bool [B]; SQuAD 2.0 also `null_scores` float32 [B]: `answer`
+      is "" where it is at least `null_score_diff_threshold` of the run's task.json.
+    tokens: `input_ids`, `input_mask`, `segment_ids`, for SQuAD 2.0 `p_mask` [B, S] → the head's
+      outputs for these windows.
 
   N is `ExportSettings.n_best`.
   """
 
-  def __init__(self, parts: Parts):
-    super().__init__(parts)
-    assert isinstance(parts.tokenizer, AlbertTokenizer)
-    assert isinstance(self.tokenizer, GraphTokenizer)
-    self._has_null = self.task.squad_version == "2.0"
-    self.offsets = GraphOffsets(parts.tokenizer, self.tokenizer)
-    if parts.max_length <= self.task.max_query_length + 3:
+  def __init__(self, served: ServedModel):
+    super().__init__(served)
+    self.has_null = self.task.squad_version == "2.0"
+    self.offsets = GraphOffsets(served.model.preprocessor.tokenizer, self.tokenizer)
+    # [CLS] question [SEP] text [SEP]: at least one token of the text.
+    if self.max_length <= self.task.max_query_length + 3:
       raise UserError(
-        f"max_seq_length must be more than max_query_length + 3. Received: {parts.max_length}, with "
-        f"max_query_length={self.task.max_query_length} in the run's task.json. Raise --max_seq_length."
+        "max_seq_length must be more than max_query_length + 3. "
+        f"Received: {self.max_length}, with max_query_length={self.task.max_query_length} "
+        "in the run's task.json. Raise --max_seq_length."
       )
 
-  def text_inputs(self) -> tuple[tf.TensorSpec, ...]:
-    return strings("question", "context")
-
-  def token_inputs(self) -> tuple[tf.TensorSpec, ...]:
-    return ids(*TOKEN_KEYS, *(["p_mask"] if self._has_null else []))
+  def signatures(self) -> dict[str, Signature]:
+    token_keys = TOKEN_KEYS
+    if self.has_null:
+      token_keys += ("p_mask",)
+    return {
+      "serving_default": Signature(self.text, strings("question", "context")),
+      "tokens": Signature(self.tokens, ids(*token_keys)),
+    }
 
   def text(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
+    # Windows of the context, each behind the question.
     is_cut = tf.strings.length(context, unit="UTF8_CHAR") > LONGEST_TEXT
     located = self.offsets(limit_characters(context))
     query = self.tokenizer.tokenize(limit_characters(question))
@@ -63,33 +67,36 @@ class QuestionAnsweringModule(ServingModule):
     windows, has_more = make_windows(
       query.row_lengths() + 2,  # [CLS] question [SEP]
       located.ids.row_lengths(),
-      max_seq_length=self._parts.max_length,
+      max_seq_length=self.max_length,
       doc_stride=self.task.doc_stride,
-      max_windows=self._parts.settings.max_windows,
+      max_windows=self.served.settings.max_windows,
     )
     batch = pack_windows(self.tokenizer, query, located.ids, windows)
-    if not self._has_null:
+    if not self.has_null:
       del batch["p_mask"]
-    tokens = self.shared(self.tokens, self.token_inputs())
-    specs = tf.nest.map_structure(
-      lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype),
-      tokens.get_concrete_function().structured_outputs,
+
+    outputs = self.run_on_windows(batch)
+
+    # The best answers over all windows of a context.
+    n_best = self.served.settings.n_best
+    spans = find_spans(
+      windows, outputs, n_best=n_best, max_answer_length=self.task.max_answer_length
     )
-    outputs = in_chunks(lambda chunk: tokens(**chunk), batch, specs)
-    n_best, longest = self._parts.settings.n_best, self.task.max_answer_length
-    spans = find_spans(windows, outputs, n_best=n_best, max_answer_length=longest)
-    best = best_answers(spans, located, n_best=n_best)
-    scores = tf.cast(best.pop("start_scores") + best.pop("end_scores"), tf.float32)
-    chances = tf.where(best["answers"] != "", tf.nn.softmax(scores), 0.0)
-    best |= {"scores": scores, "probabilities": chances}
-    best |= {"answer": best["answers"][:, 0], "truncated": is_cut | has_more}
-    if self._has_null:  # The least unanswerable window counts.
-      nulls = tf.math.unsorted_segment_min(
+    answers = best_answers(spans, located, n_best=n_best)
+    scores = tf.cast(answers.pop("start_scores") + answers.pop("end_scores"), tf.float32)
+    answers["scores"] = scores
+    answers["probabilities"] = tf.where(answers["answers"] != "", tf.nn.softmax(scores), 0.0)
+    answers["answer"] = answers["answers"][:, 0]
+    answers["truncated"] = is_cut | has_more
+    if self.has_null:
+      # The least unanswerable window counts.
+      null_scores = tf.math.unsorted_segment_min(
         outputs["cls_logits"], windows.row, tf.shape(question)[0]
       )
-      is_null = nulls >= self.task.null_score_diff_threshold
-      best |= {"answer": tf.where(is_null, "", best["answer"]), "null_scores": nulls}
-    return best
+      is_null = null_scores >= self.task.null_score_diff_threshold
+      answers["answer"] = tf.where(is_null, "", answers["answer"])
+      answers["null_scores"] = null_scores
+    return answers
 
   def tokens(
     self,
@@ -98,5 +105,7 @@ class QuestionAnsweringModule(ServingModule):
     segment_ids: tf.Tensor,
     p_mask: tf.Tensor | None = None,
   ) -> Tensors:
-    more = {} if p_mask is None else {"p_mask": p_mask}
-    return dict(self.run_model(input_ids, input_mask, segment_ids, **more))
+    more_inputs = {}
+    if p_mask is not None:
+      more_inputs["p_mask"] = p_mask
+    return dict(self.run_model(input_ids, input_mask, segment_ids, **more_inputs))

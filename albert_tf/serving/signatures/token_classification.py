@@ -1,57 +1,68 @@
-"""Signatures of tagging: a tag for every word of a text, and entities."""
+"""Signatures of tagging: a tag for every word of a text, and entities.
+
+Fine-tuning scores entities with `group_entities`, so that scores are those of what is served.
+"""
 
 from collections.abc import Iterable, Sequence
 import re
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import ServingModule, Signatures, Tensors
+from albert_tf.serving.signatures.base import ServingModule, Signature, Tensors, strings
 from albert_tf.tokenization.graph_inputs import LONGEST_TEXT, limit_characters
-from albert_tf.windows.text_windows import in_chunks, substrings
+from albert_tf.windows.text_windows import substrings
 from albert_tf.windows.word_windows import locate_words, make_word_windows
 
 OUTSIDE = "O"
+# IOB, IOBES and BILOU: B begins an entity, I and O are as in IOB, E and L end one, S and U do both.
 _ENTITY_TAG = re.compile(r"[BIESLU]-.+")
-_BILOU = {"L": "E", "U": "S"}  # Other letters for the same scheme; seqeval knows E and S.
-_WORD_INPUTS = (tf.TensorSpec([None, None], tf.string, name="words"),)
+_BEGINNING = ("B", "S", "U")
+_ENDING = ("E", "L", "S", "U")
 
 
 class TokenClassificationModule(ServingModule):
-  """Tags of words. A word's first token carries its tag; words are tokenized one by one, as in training.
+  """Tags of words.
 
-  A text longer than `max_seq_length` is read in up to `max_windows` overlapping windows. Words after them have the
-  tag "", and `truncated` is true.
+  A word's first token carries its tag; words are tokenized one by one, as in training. A text
+  longer than `max_seq_length` is read in up to `max_windows` overlapping windows. Words after them
+  have the tag "", and `truncated` is true.
 
   Signatures:
-    serving_default: `text` [B] strings, split into words at white space → `words` and `tags` strings, `probabilities`
-      float32 of these tags, `starts` and `ends` int32 (half-open, characters of the text), [B, N], N the largest number
-      of words; `num_words` int32 [B], after which a row is padding ("" and 0); `truncated` bool [B]. If all tags are
-      "O" or of entities (B-X, I-X and the like) also `entities` strings, `entity_types` strings, `entity_starts`,
+    serving_default: `text` [B] strings, split into words at white space → `words` and `tags`
+      strings, `probabilities` float32 of these tags, `starts` and `ends` int32 (half-open,
+      characters of the text), [B, N], N the largest number of words; `num_words` int32 [B], after
+      which a row is padding ("" and 0); `truncated` bool [B]. If all tags are "O" or of entities
+      (B-X, I-X and the like) also `entities` strings, `entity_types` strings, `entity_starts`,
       `entity_ends` int32 (characters), `entity_first_words`, `entity_end_words` int32 (half-open),
       `entity_probabilities` float32 (the mean of its words'), [B, E]; `num_entities` int32 [B].
-    words: `words` [B, N] strings; "" is padding → the same without `entities` and positions in characters.
+    words: `words` [B, N] strings; "" is padding → the same without `entities` and positions in
+      characters.
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → `tag_probabilities` float32 [B, S, C].
   """
 
-  def signatures(self) -> Signatures:
-    return super().signatures() | {"words": self.shared(self.words, _WORD_INPUTS)}
+  def signatures(self) -> dict[str, Signature]:
+    return super().signatures() | {"words": Signature(self.words, strings("words", rank=2))}
 
   def text(self, text: tf.Tensor) -> Tensors:
     located = locate_words(limit_characters(text))
-    tagged = dict(self.shared(self.words, _WORD_INPUTS)(located.words.to_tensor()))
-    starts, ends = located.starts.to_tensor(), located.ends.to_tensor()  # [B, N]
-    tagged |= {"starts": starts, "ends": ends}
+    tagged = self.functions["words"](located.words.to_tensor())
+    tagged["starts"] = located.starts.to_tensor()  # [B, N]
+    tagged["ends"] = located.ends.to_tensor()
     tagged["truncated"] |= tf.strings.length(text, unit="UTF8_CHAR") > LONGEST_TEXT
     if not marks_entities(self.task.label_names):
       return tagged
-    real = tf.sequence_mask(tagged["num_entities"], tf.shape(tagged["entity_types"])[1])
-    first = tagged["entity_first_words"]
-    last = tf.maximum(tagged["entity_end_words"] - 1, 0)
-    start = tf.where(real, tf.gather(starts, first, batch_dims=1), 0)
-    end = tf.where(real, tf.gather(ends, last, batch_dims=1), 0)
+
+    # From words to characters: an entity begins with its first word and ends with its last.
+    is_entity = tf.sequence_mask(tagged["num_entities"], tf.shape(tagged["entity_types"])[1])
+    last_word = tf.maximum(tagged["entity_end_words"] - 1, 0)
+    start = tf.gather(tagged["starts"], tagged["entity_first_words"], batch_dims=1)
+    start = tf.where(is_entity, start, 0)
+    end = tf.where(is_entity, tf.gather(tagged["ends"], last_word, batch_dims=1), 0)
     row = tf.broadcast_to(tf.range(tf.shape(start)[0])[:, tf.newaxis], tf.shape(start))
-    found = substrings(located.texts, located.char_bytes, row, start, end)
-    return tagged | {"entity_starts": start, "entity_ends": end, "entities": found}
+    tagged["entity_starts"] = start
+    tagged["entity_ends"] = end
+    tagged["entities"] = substrings(located.texts, located.char_bytes, row, start, end)
+    return tagged
 
   def words(self, words: tf.Tensor) -> Tensors:
     names = self.task.label_names
@@ -59,20 +70,23 @@ class TokenClassificationModule(ServingModule):
     windows = make_word_windows(
       self.tokenizer,
       ragged.with_flat_values(limit_characters(ragged.flat_values)),
-      max_length=self._parts.max_length,
-      max_windows=self._parts.settings.max_windows,
+      max_length=self.max_length,
+      max_windows=self.served.settings.max_windows,
     )
-    tokens = self.shared(self.tokens, self.token_inputs())
-    outputs = {"tag_probabilities": tf.TensorSpec([None, None, len(names)], tf.float32)}
-    probabilities = in_chunks(lambda chunk: tokens(**chunk), windows.batch, outputs)[
-      "tag_probabilities"
-    ]
-    at = tf.gather_nd(
-      probabilities, tf.stack([windows.window, windows.position], axis=-1)
-    )  # [B, N, C]
-    without = names.index(OUTSIDE) if OUTSIDE in names else 0
-    tag = tf.where(windows.has_token, tf.argmax(at, axis=-1, output_type=tf.int32), without)
-    certain = tf.where(windows.is_read & windows.has_token, tf.reduce_max(at, axis=-1), 0.0)
+
+    # The probabilities at each word's first token, in the window that decides its tag.
+    outputs = self.run_on_windows(windows.batch)
+    position = tf.stack([windows.window, windows.position], axis=-1)
+    probabilities = tf.gather_nd(outputs["tag_probabilities"], position)  # [B, N, C]
+
+    # A word without a token, such as a lone accent, is outside of all entities.
+    tag_without_token = 0
+    if OUTSIDE in names:
+      tag_without_token = names.index(OUTSIDE)
+    tag = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
+    tag = tf.where(windows.has_token, tag, tag_without_token)
+    certain = tf.reduce_max(probabilities, axis=-1)
+    certain = tf.where(windows.is_read & windows.has_token, certain, 0.0)
     tagged = {
       "words": ragged.to_tensor(),
       "tags": tf.where(windows.is_read, tf.gather(tf.constant(names), tag), ""),
@@ -99,15 +113,10 @@ def entity_kinds(tags: Iterable[str]) -> list[str]:
   return sorted({tag[2:] for tag in tags if tag != OUTSIDE})
 
 
-def iobes(tag: str) -> str:
-  """Converts a BILOU tag to IOBES."""
-  return _BILOU.get(tag[0], tag[0]) + tag[1:] if tag[1:2] == "-" else tag
-
-
 def group_entities(
   names: Sequence[str], tag: tf.Tensor, is_read: tf.Tensor, certain: tf.Tensor
 ) -> Tensors:
-  """Groups tagged words into entities, as `conlleval` and the scores of fine-tuning do.
+  """Groups tagged words into entities, as `conlleval` does.
 
   Args:
     names: the tags, by id.
@@ -116,41 +125,52 @@ def group_entities(
     certain: float32 [B, N] probabilities of the tags.
 
   Returns:
-    `entity_types`, `entity_first_words`, `entity_end_words`, `entity_probabilities` [B, E] and `num_entities` [B].
+    `entity_types`, `entity_first_words`, `entity_end_words`, `entity_probabilities` [B, E] and
+    `num_entities` [B].
+
+  Example: the tags B-X I-X O I-Y B-Y have the kinds 0 0 -1 1 1. The first words of entities are the
+    words 0, 3 and 4, and all words have the entity numbers 1 1 1 2 3, of which that of O is not
+    used.
   """
   kinds = entity_kinds(names)
-  letters = [
-    iobes(name)[0] for name in names
-  ]  # B and S always begin an entity, E and S always end one.
-  begins, ends = (
-    tf.gather(tf.constant([each in two for each in letters]), tag) for two in ("BS", "ES")
-  )
-  kind = tf.gather(
-    tf.constant([-1 if name == OUTSIDE else kinds.index(name[2:]) for name in names]), tag
-  )
-  kind = tf.where(is_read, kind, -1)
-  inside = kind >= 0
-  before = lambda value, fill: tf.pad(value, [[0, 0], [1, 0]], constant_values=fill)[:, :-1]  # noqa: E731
-  is_first = inside & (begins | before(ends, False) | (before(kind, -1) != kind))
-  number = tf.cumsum(tf.cast(is_first, tf.int32), axis=1)  # Number of a word's entity: 1, 2, …
+  kind_of_tag = [-1 if name == OUTSIDE else kinds.index(name[2:]) for name in names]
+  begins = tf.gather(tf.constant([name.startswith(_BEGINNING) for name in names]), tag)
+  ends = tf.gather(tf.constant([name.startswith(_ENDING) for name in names]), tag)
+  kind = tf.where(is_read, tf.gather(tf.constant(kind_of_tag), tag), -1)
+  is_inside = kind >= 0
+
+  # An entity begins where a tag says so, behind one that has ended, and where the kind changes.
+  changes = _previous(kind, -1) != kind
+  is_first = is_inside & (begins | _previous(ends, False) | changes)
+  number = tf.cumsum(tf.cast(is_first, tf.int32), axis=1)
   count = tf.reduce_sum(tf.cast(is_first, tf.int32), axis=1)
-  most = tf.reduce_max(tf.concat([count, [0]], axis=0))
+  largest_count = tf.reduce_max(tf.concat([count, [0]], axis=0))  # An empty batch has none.
+
+  # One number for each entity of the batch: row * largest_count + its number in the row.
   shape = tf.shape(tag)
   row = tf.broadcast_to(tf.range(shape[0])[:, tf.newaxis], shape)
-  segment = tf.boolean_mask(row * most + number - 1, inside)
+  entity = tf.boolean_mask(row * largest_count + number - 1, is_inside)
 
-  def of_words(values: tf.Tensor) -> tf.Tensor:
-    total = tf.math.unsorted_segment_sum(tf.boolean_mask(values, inside), segment, shape[0] * most)
-    return tf.reshape(total, [shape[0], most])
+  def sum_by_entity(values: tf.Tensor) -> tf.Tensor:
+    total = tf.math.unsorted_segment_sum(
+      tf.boolean_mask(values, is_inside), entity, shape[0] * largest_count
+    )
+    return tf.reshape(total, [shape[0], largest_count])
 
-  place = tf.broadcast_to(tf.range(shape[1]), shape)
-  first = of_words(tf.where(is_first, place, 0))
-  size = of_words(tf.ones_like(tag))
-  numbers = of_words(tf.where(is_first, kind + 1, 0))
+  # Only first words add to the first sum and to the third, which are therefore theirs.
+  word = tf.broadcast_to(tf.range(shape[1]), shape)
+  first = sum_by_entity(tf.where(is_first, word, 0))
+  size = sum_by_entity(tf.ones_like(tag))
+  type_number = sum_by_entity(tf.where(is_first, kind + 1, 0))
   return {
-    "entity_types": tf.gather(tf.constant(["", *kinds]), numbers),
+    "entity_types": tf.gather(tf.constant([""] + kinds), type_number),
     "entity_first_words": first,
     "entity_end_words": first + size,
-    "entity_probabilities": of_words(certain) / tf.cast(tf.maximum(size, 1), tf.float32),
+    "entity_probabilities": sum_by_entity(certain) / tf.cast(tf.maximum(size, 1), tf.float32),
     "num_entities": count,
   }
+
+
+def _previous(values: tf.Tensor, first: int | bool) -> tf.Tensor:
+  """The value of the word before, `[B, N]`; `first` at a row's first word."""
+  return tf.pad(values, [[0, 0], [1, 0]], constant_values=first)[:, :-1]
