@@ -39,7 +39,7 @@ print(len(tf.config.list_logical_devices("TPU")), "cores")
 # and --gcp_project.
 _FIND_TPU = """
 import sys
-from albert_tf.cli.startup import load_tensorflow
+from albert_tf.cli.commands import load_tensorflow
 load_tensorflow(sys.argv[1])
 from albert_tf.runs import distribution, failures, settings
 tpu, zone, project = sys.argv[1:]

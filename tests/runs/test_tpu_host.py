@@ -75,7 +75,7 @@ def test_a_tensorflow_that_aborts_on_import_says_why(tmp_path, command):
     "import os; os.write(2, b'F0000 wrong libtpu\\n'); os.abort()"
   )
   path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-  code = f"from albert_tf.cli.startup import load_tensorflow; {command}"
+  code = f"from albert_tf.cli.commands import load_tensorflow; {command}"
   environment = {
     name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"
   }
@@ -100,7 +100,7 @@ def test_commands_take_the_kernels_of_onednn_unless_the_user_does_not(tmp_path, 
   }
   environment |= {"TF_ENABLE_ONEDNN_OPTS": by_user} if by_user else {}
   environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-  code = "from albert_tf.cli.startup import load_tensorflow; load_tensorflow()"
+  code = "from albert_tf.cli.commands import load_tensorflow; load_tensorflow()"
   done = subprocess.run(
     [sys.executable, "-c", code], env=environment, capture_output=True, text=True
   )
