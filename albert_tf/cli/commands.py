@@ -70,23 +70,20 @@ def run(main: Callable[..., int | None], *, takes_arguments: bool = False) -> No
       print("error: interrupted.", file=sys.stderr)
       return 130  # As a shell reports SIGINT.
     except Exception as error:
+      message = str(error)
+      status = EXIT_USER_ERROR
+      if not isinstance(error, UserError):
+        status = 1
+        # TensorFlow's messages have many lines, and the last one says most.
+        last_line = message.strip().rpartition("\n")[2]
+        message = f"{type(error).__name__}: {last_line} (--debug shows where)"
       if FLAGS.debug:
         traceback.print_exc()
       else:
-        print(f"error: {_message(error)}", file=sys.stderr)
-      if isinstance(error, UserError):
-        return EXIT_USER_ERROR
-      return 1
+        print(f"error: {message}", file=sys.stderr)
+      return status
 
   app.run(run_main, flags_parser=_parse)
-
-
-def _message(error: Exception) -> str:
-  if isinstance(error, UserError):
-    return str(error)
-  # TensorFlow's messages have many lines, and the last one says most.
-  last_line = str(error).strip().rpartition("\n")[2]
-  return f"{type(error).__name__}: {last_line} (--debug shows where)"
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
