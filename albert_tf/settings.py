@@ -55,8 +55,8 @@ def setting(
     repeated: whether a flag is given once for each item of a tuple, and not with commas.
   """
   bounds = {"minimum": minimum, "above": above, "maximum": maximum, "below": below}
-  metadata = {"help": help, "flag": flag, "aliases": aliases, "choices": choices}
-  metadata |= {"repeated": repeated} | bounds
+  metadata = {"help": help, "flag": flag, "aliases": aliases, "choices": choices, **bounds}
+  metadata["repeated"] = repeated
   return dataclasses.field(default=default, metadata=metadata)
 
 

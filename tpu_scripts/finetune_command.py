@@ -189,7 +189,7 @@ def read_request(command_class: type, *, implies_predict: str = "") -> Request:
   for folder in (request.init_checkpoint, request.output_dir):
     if folder and trained is None and not request.settings.do_train:
       trained = TaskSpec.find(best_run(folder))
-  command = commands.from_flags(command_class, trained)
+  command: Any = commands.from_flags(command_class, trained)
   return dataclasses.replace(request, command=command, trained=trained)
 
 

@@ -7,7 +7,7 @@ Example:
     --init_checkpoint=RUN --output_dir=search --do_train --train_batch_size=128
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Literal
 
@@ -59,6 +59,7 @@ def prepare(
 
   command: Command = request.command
   _check_flags(request, command)
+  splits: Mapping[str, Sequence[TextExample]]
   if command.task_name == "sts-b":
     splits = glue.read_splits(glue.TASKS["sts-b"], command.data_dir)
     # "Completely equivalent", as STS-B defines it.
@@ -113,7 +114,7 @@ def _check_flags(request: finetune_command.Request, command: Command) -> None:
 
 def _read_tables(
   request: finetune_command.Request, command: Command
-) -> dict[str, Sequence[TextExample]]:
+) -> Mapping[str, Sequence[TextExample]]:
   def read(path: str, split: str) -> Sequence[TextExample]:
     # Test data are only predicted, so they need no scores.
     labelled = command.label != "" and split != "test"

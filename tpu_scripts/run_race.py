@@ -7,6 +7,7 @@ Example:
     --choice_columns=a,b,c --label_column=answer --init_checkpoint=RUN --output_dir=quiz_model --do_train
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import finetune_command
@@ -69,7 +70,7 @@ def prepare(
 
 def _read_tables(
   request: finetune_command.Request, command: Command
-) -> dict[str, list[ChoiceExample]]:
+) -> Mapping[str, Sequence[ChoiceExample]]:
   request.refuse_flags("--task_name=custom", ["data_dir", "high_only", "middle_only"])
 
   def read(path: str, split: str) -> list[ChoiceExample]:
@@ -80,7 +81,7 @@ def _read_tables(
 
 def _read_race(
   request: finetune_command.Request, command: Command
-) -> dict[str, list[ChoiceExample]]:
+) -> Mapping[str, Sequence[ChoiceExample]]:
   # The names of the choices are also those of the predictions.
   of_tables = commands.flag_names(ChoiceColumns) - {"choice_names"}
   of_tables |= {"train_file", "eval_file", "test_file", "eval_fraction"}

@@ -122,7 +122,7 @@ def test_a_task_of_ones_own_as_written(in_folder):
   exec(compile(block, "docs/own_task.md", "exec"), names)
   results = json.loads((in_folder / "runs/stars/results.json").read_text())
   assert results["best_metric"] == "kappa"
-  assert results["kappa"] == max(row["kappa"] for row in results["history"])
+  assert results["kappa"] == max(row["kappa"] for row in results["history"].values())
   assert names["model"].task.label_names == ("1", "2", "3", "4", "5")
   # The model that is loaded gives the scores that were stored.
   predictions = (in_folder / "runs/stars/predictions_eval.tsv").read_text().splitlines()[1:]
