@@ -41,6 +41,7 @@ def setting(
   choices: Sequence[Any] | None = None,
   flag: str | None = None,
   aliases: Sequence[str] = (),
+  repeated: bool = False,
 ) -> Any:
   """A field of a `Settings` class, for `x: int = setting(3, "Number of x.", minimum=1)`.
 
@@ -51,9 +52,11 @@ def setting(
     choices: the allowed values; a `Literal` type has the same effect.
     flag: the name of its flag if it differs from the field's; "" for a field without a flag.
     aliases: further names of the flag.
+    repeated: whether a flag is given once for each item of a tuple, and not with commas.
   """
   bounds = {"minimum": minimum, "above": above, "maximum": maximum, "below": below}
-  metadata = {"help": help, "flag": flag, "aliases": tuple(aliases), "choices": choices, **bounds}
+  metadata = {"help": help, "flag": flag, "aliases": aliases, "choices": choices, **bounds}
+  metadata["repeated"] = repeated
   return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -200,11 +203,14 @@ def _converted(kind: Any, value: Any, name: str) -> Any:
 
 def _check(field: Field, value: Any) -> None:
   """Raises `UserError` if a value has another type, is out of bounds, or is none of the choices."""
-  if value is None and field.optional:
+  if value is None and (field.optional or field.type is Any):
     return
   name = field.flag or field.name
   if value is None:
-    raise UserError(f"{name} is needed. Received: none.")
+    flags = [f"--{name}"]
+    if field.choices:
+      flags = [f"--{name}={choice}" for choice in field.choices]
+    raise UserError(f"{name} is needed. Received: none. Use {' or '.join(flags)}.")
   if not _has_type(field.type, value):
     kind = field.type
     if isinstance(kind, type):

@@ -14,7 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 if (
   os.uname().machine == "x86_64"
-):  # As `albert_tf/cli/startup.py`, so that tests and commands compute the same.
+):  # As `load_tensorflow`, so that tests and commands compute the same.
   os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 tpu_host.prepare_import("")  # Tests run on the CPU, also on a TPU VM.
 

@@ -225,7 +225,7 @@ def test_every_public_name_is_loaded_when_it_is_used():
 def test_pretraining_starts_without_what_it_does_not_use():
   code = """
 import sys
-from albert_tf.cli.startup import load_tensorflow
+from albert_tf.cli.commands import load_tensorflow
 load_tensorflow()
 import albert_tf.pretraining.run
 print([name for name in ("pandas", "sklearn", "matplotlib.pyplot", "tensorflow_text") if sys.modules.get(name)])

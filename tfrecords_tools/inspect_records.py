@@ -13,7 +13,6 @@ import os
 
 from albert_tf import files
 from albert_tf.cli import commands
-from albert_tf.cli.startup import load_tensorflow
 from albert_tf.settings import Settings, setting
 from albert_tf.tokenization import load_tokenizer
 from tfrecords_tools.pretraining.statistics import format_value
@@ -37,7 +36,7 @@ def main(patterns: Sequence[str]) -> int:
   command = commands.from_flags(Command)
   paths = files.expand_globs(patterns, name="record file")
   tokenizer = load_tokenizer(command.spm_model_file or os.path.dirname(paths[0]) or ".")
-  load_tensorflow()
+  commands.load_tensorflow()
   from tfrecords_tools.inspection import inspect_files, render_first  # They need TensorFlow.
 
   # Some instances as text, and the measurements of all.

@@ -1,4 +1,4 @@
-"""How the demo and the studies run this project's other commands, one after the other, in a checkout."""
+"""How the demo and the studies run this project's other commands, one after the other."""
 
 from collections.abc import Sequence
 import os
@@ -13,23 +13,27 @@ from albert_tf.errors import EXIT_STOPPED, StoppedError, UserError
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-def run_command(title: str, words: Sequence[str], *, capture: bool = False) -> str:
-  """Runs a command, its output shown as it comes or, with `capture`, returned. SIGTERM is passed on to it.
+def run_command(title: str, command: Sequence[str], *, capture: bool = False) -> str:
+  """Runs a command in the checkout. SIGTERM is passed on to it.
+
+  Args:
+    title: printed above the command.
+    command: a script's path in the checkout, and its flags.
+    capture: whether the output is returned; else it is shown as it comes.
 
   Raises:
     UserError: it has failed.
     StoppedError: SIGTERM has reached this process, or the command; the command has ended.
   """
-  print(f"\n{title}\n  $ python " + " \\\n      ".join(map(shlex.quote, words)), flush=True)
+  quoted = " \\\n      ".join(map(shlex.quote, command))
+  print(f"\n{title}\n  $ python {quoted}", flush=True)
+  # TensorFlow's lines about absent GPUs look like errors.
+  environment = {"TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ
+  stdout = None
+  if capture:
+    stdout = subprocess.PIPE
   child = subprocess.Popen(
-    [sys.executable, *words],
-    cwd=ROOT,
-    env={
-      "TF_CPP_MIN_LOG_LEVEL": "3",
-      **os.environ,
-    },  # TensorFlow's lines about absent GPUs look like errors.
-    stdout=subprocess.PIPE if capture else None,
-    text=True,
+    [sys.executable] + list(command), cwd=ROOT, env=environment, stdout=stdout, text=True
   )
   stopped = False
 
@@ -38,12 +42,13 @@ def run_command(title: str, words: Sequence[str], *, capture: bool = False) -> s
     stopped = True
     child.terminate()
 
-  before = signal.signal(signal.SIGTERM, stop)
+  previous_handler = signal.signal(signal.SIGTERM, stop)
   try:
     output, _ = child.communicate()
   finally:
     child.wait()  # Control-C reaches the child as well.
-    signal.signal(signal.SIGTERM, before)
+    signal.signal(signal.SIGTERM, previous_handler)
+  # A command that was stopped by somebody else ends this one too.
   if stopped or child.returncode in (EXIT_STOPPED, -signal.SIGTERM):
     raise StoppedError("stopped by SIGTERM.")
   if child.returncode:

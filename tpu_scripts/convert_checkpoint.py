@@ -8,7 +8,6 @@ unused weight is an error unless a flag allows it.
 
 from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.cli import commands
-from albert_tf.cli.startup import load_tensorflow
 from albert_tf.settings import Settings, setting
 
 
@@ -22,15 +21,14 @@ class Command(Settings):
   output: str = setting("", "Directory to write, new or empty.")
 
 
-commands.define_flags(Command)
-commands.define_flags(ConvertOptions)
+commands.define_flags(Command, ConvertOptions)
 
 
 def main() -> None:
   command = commands.from_flags(Command)
   options = commands.from_flags(ConvertOptions)
   # After the flags are read: TensorFlow takes seconds to import.
-  load_tensorflow()
+  commands.load_tensorflow()
   from albert_tf.checkpoints.convert import convert
 
   report = convert(command.input, command.output, options)

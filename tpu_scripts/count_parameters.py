@@ -17,31 +17,39 @@ commands.define_flags(ModelChoice)
 
 def table(configs: Mapping[str, AlbertConfig]) -> str:
   """Each configuration by its name, with the numbers that table 1 of the paper has."""
-  rows = []
+  lines: list[tuple[object, ...]] = [
+    ("size", "layers", "H", "E", "shared", "one block", "encoder + pooler", "with both heads")
+  ]
   for name, config in configs.items():
-    shape = (config.num_hidden_layers, config.hidden_size, config.embedding_size, config.sharing)
-    block = sum(
-      one for part, (_, one) in count_parameters(config).items() if part.endswith("LayerNorm")
+    block_size = 0
+    for module, (_, num_parameters) in count_parameters(config).items():
+      # A block is attention and feed-forward, each with its LayerNorm; these have no other.
+      if module.endswith("LayerNorm"):
+        block_size += num_parameters
+    lines.append(
+      (
+        name,
+        config.num_hidden_layers,
+        config.hidden_size,
+        config.embedding_size,
+        config.sharing,
+        block_size,
+        config.param_count(),
+        config.param_count(heads=HEADS),
+      )
     )
-    rows.append((name, *shape, block, config.param_count(), config.param_count(heads=HEADS)))
-  header = (
-    "size",
-    "layers",
-    "H",
-    "E",
-    "shared",
-    "one block",
-    "encoder + pooler",
-    "with both heads",
-  )
-  return markdown_table(header, *rows)
+  return markdown_table(*lines)
 
 
 def main() -> None:
   model = commands.from_flags(ModelChoice)
   name = model.size or model.albert_config_file
-  configs = {name: AlbertConfig.from_name(name) for name in SIZES}
-  print(table({name or "": model.config()} if name or model.changes else configs))
+  # Flags ask for one model; without any it is the paper's table of all sizes.
+  if name or model.changes:
+    configs = {name or "": model.config()}
+  else:
+    configs = {size: AlbertConfig.from_name(size) for size in SIZES}
+  print(table(configs))
 
 
 if __name__ == "__main__":

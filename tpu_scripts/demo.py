@@ -1,12 +1,11 @@
 """Shows all steps: English text → vocabulary → TFRecords → pretraining → SavedModel → fill-mask.
 
-Runs the real commands one after the other on the documentation of the installed Python packages. At the end it shows
-what the model has learned. `make demo` calls it.
+Runs the real commands one after the other on the documentation of the installed Python packages. At
+the end it shows what the model has learned. `make demo` calls it.
 """
 
 from collections.abc import Mapping
 import os
-import pathlib
 import sys
 import time
 
@@ -14,6 +13,7 @@ from child_commands import ROOT, run_command
 
 from albert_tf import files
 from albert_tf.cli import commands
+from albert_tf.progress import markdown_table
 from albert_tf.records import Manifest
 from albert_tf.runs.metrics_log import read_metrics
 from albert_tf.settings import Settings, setting
@@ -29,15 +29,6 @@ class Command(Settings):
 
 
 commands.define_flags(Command)
-
-_DATA_FLAGS = (
-  "--max_seq_length=64",
-  "--max_predictions_per_seq=10",  # 15 % of 64.
-  "--dupe_factor=3",  # Each pass combines other sentences. Training draws the masks.
-  "--eval_fraction=0.02",
-  "--random_seed=12345",
-  "--num_shards=4",
-)
 # Sentences about the corpus's subject, documentation.
 SENTENCES = (
   "Returns a list of all the [MASK] in the directory.",
@@ -46,33 +37,40 @@ SENTENCES = (
 )
 
 
-def _short(path: pathlib.Path) -> str:
-  """As a user in the checkout, where the stages run, would write it."""
-  return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
-
-
-def stages(command: Command, work: str, recipe: str) -> dict[str, list[str]]:
+def stages(command: Command, work_dir: str, recipe: str) -> dict[str, list[str]]:
   """Title → command, in order; each reads what the one before it wrote."""
-  text, records, run = f"{work}/text/*.txt", f"{work}/records", f"{work}/run"
-  model = f"{work}/vocabulary/spm"
+  text = f"{work_dir}/text/*.txt"
+  vocabulary = f"{work_dir}/vocabulary/spm"
+  records = f"{work_dir}/records"
+  run = f"{work_dir}/run"
+  model = f"{run}/saved_model"
+  fill_mask = ["tpu_scripts/fill_mask.py", f"--saved_model={model}"]
+  fill_mask.extend(f"--text={sentence}" for sentence in SENTENCES)
   return {
     "Text: the documentation on this machine": [
       "tfrecords_tools/extract_installed_docs.py",
-      f"--output_dir={work}/text",
+      f"--output_dir={work_dir}/text",
       f"--max_megabytes={command.max_megabytes}",
     ],
     "Vocabulary": [
       "tfrecords_tools/train_vocab.py",
       f"--input={text}",
-      f"--model_prefix={model}",
+      f"--model_prefix={vocabulary}",
       f"--vocab_size={command.vocab_size}",
     ],
     "TFRecords": [
       "tfrecords_tools/create_pretraining_data.py",
       f"--input={text}",
-      f"--spm_model_file={model}.model",
+      f"--spm_model_file={vocabulary}.model",
       f"--output_dir={records}",
-      *_DATA_FLAGS,
+      "--max_seq_length=64",
+      # 15 % of 64.
+      "--max_predictions_per_seq=10",
+      # Each pass combines other sentences. Training draws the masks.
+      "--dupe_factor=3",
+      "--eval_fraction=0.02",
+      "--random_seed=12345",
+      "--num_shards=4",
       f"--num_workers={os.cpu_count() or 1}",
     ],
     "Pretraining": [
@@ -86,54 +84,59 @@ def stages(command: Command, work: str, recipe: str) -> dict[str, list[str]]:
       "tpu_scripts/export_saved_model.py",
       "--model=fill_mask",
       f"--init_checkpoint={run}",
-      f"--output_dir={run}/saved_model",
+      f"--output_dir={model}",
       "--version=1",
     ],
-    "Fill-mask": [
-      "tpu_scripts/fill_mask.py",
-      f"--saved_model={run}/saved_model",
-      *(f"--text={sentence}" for sentence in SENTENCES),
-    ],
+    "Fill-mask": fill_mask,
   }
 
 
-def report(work: pathlib.Path, times: Mapping[str, float], answers: str) -> None:
-  """Prints the closing table and the examples."""
-  manifest = Manifest.find(str(work / "records"))
+def report(work_dir: str, seconds: Mapping[str, float], answers: str) -> None:
+  """Prints the closing table and the examples; `seconds` are those of each stage."""
+  manifest = Manifest.find(f"{work_dir}/records")
   assert manifest
   baseline = manifest.baseline
   assert baseline
-  last = [row for row in read_metrics(str(work / "run/metrics.jsonl")) if row["split"] == "eval"][
-    -1
+  # The last evaluation is of the finished model.
+  evaluation: Mapping[str, float] = {}
+  for row in read_metrics(f"{work_dir}/run/metrics.jsonl"):
+    if row["split"] == "eval":
+      evaluation = row
+  # An accuracy means little without that of a guess.
+  share = baseline.eval_share or baseline.train_share
+  lines = [
+    ("on documents it never saw", "what the model has learned"),
+    ("masked-LM accuracy", f"{evaluation['masked_lm_accuracy']:.1%}"),
+    ("always the most frequent token", f"{share:.1%} ({baseline.piece!r})"),
+    ("sentence-order accuracy", f"{evaluation['sentence_order_accuracy']:.1%} (chance: 50 %)"),
   ]
-  table = {
-    "masked-LM accuracy": f"{last['masked_lm_accuracy']:.1%}",
-    "always the most frequent token": f"{baseline.eval_share or baseline.train_share:.1%}  ({baseline.piece!r})",
-    "sentence-order accuracy": f"{last['sentence_order_accuracy']:.1%}  (chance: 50 %)",
-    **{f"time: {title}": f"{seconds:.0f} s" for title, seconds in times.items()},
-    "time in all": f"{sum(times.values()):.0f} s",
-  }
-  print("\nWhat the model has learned, on documents it never saw\n")
-  for name, value in table.items():
-    print(f"{name:<{max(map(len, table))}}   {value}")
-  print(f"\n{answers.rstrip()}")
+  lines.extend((f"time: {title}", f"{value:.0f} s") for title, value in seconds.items())
+  lines.append(("time in all", f"{sum(seconds.values()):.0f} s"))
+  print(f"\n{markdown_table(*lines)}\n\n{answers.rstrip()}")
 
 
 def main() -> None:
   command = commands.from_flags(Command)
-  work = pathlib.Path(command.output_dir).resolve()
-  files.check_new(str(work))
-  times: dict[str, float] = {}
+  work_dir = files.abspath(command.output_dir)
+  files.check_new(work_dir)
+  # The stages run in the checkout: paths in it are shown as a user there would write them.
+  root = f"{ROOT}/"
+  steps = stages(
+    command, work_dir.removeprefix(root), files.abspath(command.recipe).removeprefix(root)
+  )
+  seconds: dict[str, float] = {}
   answers = ""
-  road = stages(command, _short(work), _short(pathlib.Path(command.recipe).resolve()))
-  for number, (title, words) in enumerate(road.items(), 1):
-    begun = time.monotonic()
-    heading = f"[{number}/{len(road)}] {title}   ({sum(times.values()):.0f} s so far)"
-    answers = run_command(heading, words, capture=number == len(road))
-    times[title] = time.monotonic() - begun
-  report(work, times, answers)
-  print(f"\nTry your own: {os.path.relpath(sys.executable)} tpu_scripts/fill_mask.py "
-        f'--saved_model {os.path.relpath(work)}/run/saved_model --text "…[MASK]…"')  # fmt: skip
+  for number, (title, words) in enumerate(steps.items(), 1):
+    start = time.monotonic()
+    heading = f"[{number}/{len(steps)}] {title}   ({sum(seconds.values()):.0f} s so far)"
+    # The last stage's answers are shown below the table.
+    answers = run_command(heading, words, capture=number == len(steps))
+    seconds[title] = time.monotonic() - start
+  report(work_dir, seconds, answers)
+  print(
+    f"\nTry your own: {os.path.relpath(sys.executable)} tpu_scripts/fill_mask.py "
+    f'--saved_model {os.path.relpath(work_dir)}/run/saved_model --text "…[MASK]…"'
+  )
 
 
 if __name__ == "__main__":

@@ -1,22 +1,20 @@
 """Evaluates a pretrained model on held-out records, without training, and writes eval.json.
 
-Table 5 of the paper needs it: a model trained for one sentence task is evaluated on records of another.
+Table 5 of the paper needs it: a model trained for one sentence task is evaluated on records of
+another.
 
 Example:
   python tpu_scripts/evaluate.py --init_checkpoint=runs/sop --output_dir=probes/sop \
     --eval_input_file='sop=records_sop/eval-*' --eval_input_file='nsp=records_nsp/eval-*'
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import dataclasses
 import os
 from typing import Any
 
-from absl import flags
-
 from albert_tf import files, json_files
 from albert_tf.cli import commands
-from albert_tf.cli.startup import load_tensorflow
 from albert_tf.errors import UserError
 from albert_tf.progress import markdown_table
 from albert_tf.runs.settings import MOST_EXAMPLES, DistributionConfig, OtherDepth
@@ -27,10 +25,14 @@ class Command(OtherDepth):
   """The model, the data and the output."""
 
   init_checkpoint: str = setting(
-    help="The model: a run directory (its newest checkpoint), a checkpoint prefix, an original or Hugging Face folder."
+    help="The model: a run directory (its newest checkpoint), a checkpoint prefix, an original or "
+    "Hugging Face folder."
   )
   albert_config_file: str = setting(
     "", "JSON file of the model. Default: the one in the weights' folder."
+  )
+  eval_input_file: tuple[str, ...] = setting(
+    help="Held-out TFRecords and their name in the reports, as NAME=GLOB", repeated=True
   )
   max_seq_length: int = setting(
     512, "Tokens of a row, if the records have no manifest.json.", minimum=1
@@ -49,28 +51,24 @@ class Command(OtherDepth):
   )
   layer_similarity: bool = setting(
     False,
-    "Also measure the L2 distance and the angle between input and output of each layer (ALBERT, figure 1).",
+    "Also measure the L2 distance and the angle between input and output of each layer "
+    "(ALBERT, figure 1).",
   )
 
 
-commands.define_flags(DistributionConfig)
-commands.define_flags(Command)
-_EVAL_INPUT_FILE = flags.DEFINE_multi_string(
-  "eval_input_file",
-  None,
-  "Held-out TFRecords and their name in the reports, as NAME=GLOB",
-  required=True,
-)
+commands.define_flags(DistributionConfig, Command)
 
 
-def _named_files() -> dict[str, list[str]]:
-  """Name → record files, as the command gives them."""
+def _named_files(values: Iterable[str]) -> dict[str, list[str]]:
+  """Name → record files, of values NAME=GLOB."""
   named: dict[str, list[str]] = {}
-  for text in _EVAL_INPUT_FILE.value:
-    name, equals, pattern = text.partition("=")
-    if not (name and equals and pattern) or "/" in name or name in named:
+  for value in values:
+    name, _, pattern = value.partition("=")
+    # The name is a key of eval.json, and a part of metrics' names.
+    if not name or not pattern or "/" in name or name in named:
       raise UserError(
-        f"Each held-out set has a name of its own: --eval_input_file=NAME=GLOB. Received: {text!r}."
+        "Each held-out set has a name of its own: --eval_input_file=NAME=GLOB. "
+        f"Received: {value!r}."
       )
     named[name] = files.expand_globs(pattern, name=f"--eval_input_file={name}")
   return named
@@ -80,11 +78,11 @@ def _table(results: Mapping[str, Mapping[str, Any]]) -> str:
   """A row for each set, with the accuracy of its sentence task if it has one."""
   lines = [("set", "examples", "masked LM accuracy", "masked LM loss", "sentence task")]
   for name, metrics in results.items():
+    # The model has no trained sentence head, or the records no labels for it.
     sentence = "none"
-    for task in ("sentence_order", "next_sentence"):
-      accuracy = metrics.get(f"{task}_accuracy")
-      if accuracy is not None:
-        sentence = f"{task}_accuracy {accuracy:.1%}"
+    for metric in ("sentence_order_accuracy", "next_sentence_accuracy"):
+      if metric in metrics:
+        sentence = f"{metric} {metrics[metric]:.1%}"
     masked_lm_accuracy = f"{metrics['masked_lm_accuracy']:.1%}"
     masked_lm_loss = f"{metrics['masked_lm_loss']:.3f}"
     lines.append((name, metrics["num_examples"], masked_lm_accuracy, masked_lm_loss, sentence))
@@ -95,7 +93,7 @@ def main() -> None:
   command = commands.from_flags(Command)
   distribution = commands.from_flags(DistributionConfig)
   # Rows of many files: small reads, and not the 64 MiB that TensorFlow would ask a bucket for.
-  load_tensorflow(distribution.tpu, reads_extents=True)
+  commands.load_tensorflow(distribution.tpu, reads_extents=True)
   from albert_tf.checkpoints.checkpoint import read_checkpoint
   from albert_tf.pretraining.evaluation import evaluate_checkpoint
   from albert_tf.records import PretrainingSpec
@@ -103,11 +101,12 @@ def main() -> None:
 
   strategy = make_strategy(distribution)
   checkpoint = read_checkpoint(command.init_checkpoint, config_file=command.albert_config_file)
+  # Shared layers may be run fewer or more times than in training.
   config = checkpoint.config.at_depth(command.num_hidden_layers)
   checkpoint = dataclasses.replace(checkpoint, config=config)
   results = evaluate_checkpoint(
     checkpoint,
-    _named_files(),
+    _named_files(command.eval_input_file),
     strategy=strategy,
     spec=PretrainingSpec(command.max_seq_length, command.max_predictions_per_seq),
     batch_size=command.eval_batch_size,
@@ -130,7 +129,7 @@ def main() -> None:
       }
       files.makedirs(os.path.dirname(path))
       json_files.write(path, record)
-      print(f"{checkpoint.path}, step {checkpoint.global_step:,}", _table(results), path, sep="\n")
+      print(f"{checkpoint.path}, step {checkpoint.global_step:,}\n{_table(results)}\n{path}")
 
 
 if __name__ == "__main__":

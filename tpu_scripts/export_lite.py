@@ -8,7 +8,6 @@ Example:
 
 from albert_tf import files
 from albert_tf.cli import commands
-from albert_tf.cli.startup import load_tensorflow
 from albert_tf.serving.settings import ExportSource, LiteSettings
 from albert_tf.settings import setting
 
@@ -19,15 +18,14 @@ class Command(ExportSource):
   output: str = setting(help="File to write, which must not exist.")
 
 
-commands.define_flags(Command)
-commands.define_flags(LiteSettings)
+commands.define_flags(Command, LiteSettings)
 
 
 def main() -> None:
   command = commands.from_flags(Command)
   settings = commands.from_flags(LiteSettings)
   # After the flags are read: TensorFlow takes seconds to import.
-  load_tensorflow()
+  commands.load_tensorflow()
   from albert_tf.keras_api.exports import open_model
   from albert_tf.serving.lite import export_lite
 

@@ -9,7 +9,6 @@ import dataclasses
 from absl import logging
 
 from albert_tf.cli import commands
-from albert_tf.cli.startup import load_tensorflow
 from albert_tf.serving.settings import ExportSettings, ExportSource
 from albert_tf.settings import setting
 
@@ -27,16 +26,16 @@ class Command(ExportSource):
   )
 
 
-commands.define_flags(Command)
-commands.define_flags(ExportSettings)
+commands.define_flags(Command, ExportSettings)
 
 
 def main() -> None:
   command = commands.from_flags(Command)
   settings = commands.from_flags(ExportSettings)
   # After the flags are read: TensorFlow takes seconds to import.
-  load_tensorflow()
-  logging.set_verbosity(logging.ERROR)  # Hide TensorFlow's messages of saving.
+  commands.load_tensorflow()
+  # Hide TensorFlow's messages of saving.
+  logging.set_verbosity(logging.ERROR)
   from albert_tf.keras_api.exports import export_saved_model
 
   path = export_saved_model(**dataclasses.asdict(command), settings=settings)

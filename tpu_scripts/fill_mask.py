@@ -4,10 +4,7 @@ Example:
   python tpu_scripts/fill_mask.py --saved_model RUN/saved_model --text "The sky is [MASK]."
 """
 
-from absl import flags
-
 from albert_tf.cli import commands
-from albert_tf.cli.startup import load_tensorflow
 from albert_tf.settings import Settings, setting
 
 
@@ -15,6 +12,7 @@ class Command(Settings):
   """The model and the answers to print."""
 
   saved_model: str = setting(help="A SavedModel, or a folder of versions (the highest is taken).")
+  text: tuple[str, ...] = setting(help="A text that contains [MASK]", repeated=True)
   top_k: int = setting(
     5, "Words to print for each [MASK], at most the export's --top_k.", minimum=1
   )
@@ -24,12 +22,11 @@ class Command(Settings):
 
 
 commands.define_flags(Command)
-_TEXTS = flags.DEFINE_multi_string("text", None, "A text that contains [MASK]", required=True)
 
 
 def main() -> None:
   command = commands.from_flags(Command)
-  load_tensorflow()
+  commands.load_tensorflow()
   import numpy as np
 
   from albert_tf.serving.loaded_model import LoadedModel, find_version
@@ -51,11 +48,11 @@ def main() -> None:
       "Export with --model fill_mask."
     )
 
-  outputs = loaded.run(signature, {"text": np.array(_TEXTS.value, object)})
+  outputs = loaded.run(signature, {"text": np.array(command.text, object)})
   num_masks = outputs["num_masks"]  # [B]
   words = outputs["words"]  # [B, M, K], the most likely first.
   probabilities = outputs["probabilities"]  # [B, M, K]
-  for row, text in enumerate(_TEXTS.value):
+  for row, text in enumerate(command.text):
     print(text)
     for mask in range(num_masks[row]):
       candidates = []

@@ -7,30 +7,31 @@ Example:
     --init_checkpoint=RUN --output_dir=search --do_train --train_batch_size=128
 """
 
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+import dataclasses
+from typing import Literal
 
-from absl import flags
-import finetuning
+import finetune_command
 
 from albert_tf.cli import commands
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import TableColumns, read_table
-from albert_tf.settings import Settings, setting
-
-flags.adopt_module_key_flags(finetuning)  # --help shows them too.
-FLAGS = flags.FLAGS
+from albert_tf.finetuning.data import TableColumns, read_splits, read_table
+from albert_tf.finetuning.tasks.text_tables import TextExample, table_examples
+from albert_tf.settings import setting
 
 
-class Command(Settings):
+class Command(finetune_command.DataFiles, TableColumns):
   """The data, and the kind of vector."""
 
   task_name: Literal["sts-b", "custom"] = setting(
     "custom", "GLUE's STS-B, or a table of your own (custom)."
   )
   data_dir: str = setting("", "sts-b: the task's folder, or the folder that contains it.")
-  negative_column: str = setting(
-    "", "Column of texts that do not match the first; not with --label_column."
+  negative: str = setting(
+    "",
+    "Column of texts that do not match the first; not with --label_column.",
+    flag="negative_column",
   )
   max_score: float = setting(
     1.0, "custom: score of texts with the same meaning; 0 is the lowest.", above=0
@@ -38,83 +39,93 @@ class Command(Settings):
   temperature: float = setting(
     0.05, "Pairs without scores: the loss divides cosines by this.", above=0
   )
-  pooling: Literal["mean", "cls"] | None = setting(
-    None,
+  pooling: Literal["mean", "cls"] = setting(
+    "mean",
     "Vector of a text: mean of the tokens, or vector at [CLS]. Default: as in training, else mean.",
   )
-  normalize: bool | None = setting(
-    None, "Scale vectors to length 1. Default: as in training, else true."
-  )
+  normalize: bool = setting(True, "Scale vectors to length 1. Default: as in training, else true.")
 
 
-commands.define_flags(Command)
-commands.define_flags(finetuning.DataFiles)
-commands.define_flags(TableColumns, texts=("anchor", "positive"))
+# Without defaults, so that a later evaluation keeps the vectors of training.
+finetune_command.define_flags(Command, texts=("anchor", "positive"), pooling=None, normalize=None)
 
 
-def _refuse_unused(command: Command, *, is_scored: bool) -> None:
-  """Refuses the flags that the data do not use."""
-  if command.task_name == "custom":
-    commands.refuse_flags("--task_name=custom", ["data_dir"])
-  else:
-    of_tables = [*finetuning.DataFiles.flag_names(), *commands.flag_names(TableColumns)]
-    commands.refuse_flags("--task_name=sts-b", [*of_tables, "negative_column", "max_score"])
-  if is_scored:
-    commands.refuse_flags("Training from scores", ["temperature"])
-  else:
-    commands.refuse_flags("Training from pairs without scores", ["max_score"])
-
-
-def _prepare(start: Any) -> Any:
-  from albert_tf.finetuning.tasks import glue, text_tables
+def prepare(
+  request: finetune_command.Request, start: "finetune_command.Start"
+) -> finetune_command.FineTuningTask:
+  """Reads the pairs of STS-B or of a table, and makes the task of them."""
+  from albert_tf.finetuning.tasks import glue
   from albert_tf.finetuning.tasks.sentence_vectors import SentenceTask
 
-  command, given = commands.from_flags(Command), commands.from_flags(finetuning.DataFiles)
-  columns = commands.from_flags(TableColumns, negative=command.negative_column)
-  trained, is_stsb = finetuning.trained_spec(), command.task_name == "sts-b"
-  _refuse_unused(command, is_scored=is_stsb or bool(columns.label))
-  if len(columns.texts) != 2 or (columns.label and columns.negative) or columns.multi_label:
-    raise UserError(
-      "Two --text_columns are needed, with at most one of --label_column and --negative_column. Received: "
-      f"{','.join(columns.texts)}, {columns.label or 'none'}, {columns.negative or 'none'}."
-    )
-  if is_stsb:
+  command: Command = request.command
+  _check_flags(request, command)
+  splits: Mapping[str, Sequence[TextExample]]
+  if command.task_name == "sts-b":
     splits = glue.read_splits(glue.TASKS["sts-b"], command.data_dir)
+    # "Completely equivalent", as STS-B defines it.
+    command = dataclasses.replace(command, max_score=5.0)
   else:
-    scored = bool(columns.label)
-
-    def read(path: str, split: str) -> Any:
-      labelled = scored and split != "test"
-      return text_tables.table_examples(read_table(path), columns, labelled=labelled, numbers=True)
-
-    splits = given.read(read)
-  fields = {
-    n: getattr(command, n) for n in ("pooling", "normalize") if getattr(command, n) is not None
-  }
-  if trained:
-    fields = {"pooling": trained.pooling, "normalize": trained.normalize, **fields}
+    splits = _read_tables(request, command)
+  spec = TaskSpec(
+    kind="sentence_vectors",
+    name=command.task_name,
+    max_seq_length=request.max_seq_length(start, usual=128),
+    pooling=command.pooling,
+    normalize=command.normalize,
+  )
   task = SentenceTask(
-    TaskSpec(
-      kind="sentence_vectors",
-      name=command.task_name,
-      max_seq_length=finetuning.max_seq_length(given.max_seq_length, start, default=128),
-      **fields,
-    ),
+    spec,
     splits,
     tokenizer=start.tokenizer,
-    max_score=5.0 if is_stsb else command.max_score,
+    max_score=command.max_score,
     temperature=command.temperature,
   )
-  if FLAGS.do_train and FLAGS.gradient_accumulation_steps > 1 and not task.is_scored("train"):
+
+  # Scores are learned pair by pair, and a batch of them may be divided.
+  num_micro_batches = request.settings.gradient_accumulation_steps
+  if request.settings.do_train and num_micro_batches > 1 and not task.is_scored("train"):
     raise UserError(
-      "Every row of a batch is a negative of the others, so an update is computed in one batch. Received: "
-      f"--gradient_accumulation_steps={FLAGS.gradient_accumulation_steps} without scores. Leave it out."
+      "Every row of a batch is a negative of the others, so an update is computed in one batch. "
+      f"Received: --gradient_accumulation_steps={num_micro_batches} without scores. Leave it out."
     )
   return task
 
 
+def _check_flags(request: finetune_command.Request, command: Command) -> None:
+  """Refuses flags that the data do not use, and columns that are no pairs."""
+  if command.task_name == "custom":
+    request.refuse_flags("--task_name=custom", ["data_dir"])
+  else:
+    used = {"task_name", "data_dir", "max_seq_length", "temperature", "pooling", "normalize"}
+    request.refuse_flags("--task_name=sts-b", commands.flag_names(Command) - used)
+  # Scores are compared with cosines; pairs without them compete within a batch.
+  if command.label or command.task_name == "sts-b":
+    request.refuse_flags("Training from scores", ["temperature"])
+  else:
+    request.refuse_flags("Training from pairs without scores", ["max_score"])
+  has_label_and_negative = command.label and command.negative
+  if len(command.texts) != 2 or has_label_and_negative or command.multi_label:
+    raise UserError(
+      "Two --text_columns are needed, with at most one of --label_column and --negative_column. "
+      f"Received: {','.join(command.texts)}, {command.label or 'none'}, "
+      f"{command.negative or 'none'}."
+    )
+
+
+def _read_tables(
+  request: finetune_command.Request, command: Command
+) -> Mapping[str, Sequence[TextExample]]:
+  def read(path: str, split: str) -> Sequence[TextExample]:
+    # Test data are only predicted, so they need no scores.
+    labelled = command.label != "" and split != "test"
+    return table_examples(read_table(path), command, labelled=labelled, numbers=True)
+
+  return read_splits(request.paths(), read, eval_fraction=command.eval_fraction)
+
+
 def main() -> None:
-  finetuning.run(_prepare, vocab_file="")
+  request = finetune_command.read_request(Command)
+  finetune_command.run(request, prepare, vocab_file="")
 
 
 if __name__ == "__main__":

@@ -8,21 +8,17 @@ Example:
 """
 
 import dataclasses
-from typing import Any
 
-from absl import flags
-import finetuning
+import finetune_command
 
 from albert_tf.cli import commands
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import TableColumns
-from albert_tf.settings import Settings, setting
-
-flags.adopt_module_key_flags(finetuning)  # --help shows them too.
+from albert_tf.settings import setting
 
 
-class Command(Settings):
-  """The task and its data."""
+class Command(finetune_command.DataFiles, TableColumns):
+  """The task, and the files and columns of a table of your own."""
 
   task_name: str = setting(
     help="GLUE's cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte or wnli, or custom."
@@ -35,46 +31,59 @@ class Command(Settings):
   regression: bool = setting(False, "custom: predict numbers, not classes.")
 
 
-commands.define_flags(Command)
-commands.define_flags(finetuning.DataFiles)
-commands.define_flags(TableColumns, label="label")
+# Classification needs labels, which the columns of other tasks may lack.
+finetune_command.define_flags(Command, label="label")
 
 
-def _prepare(start: Any) -> Any:
+def prepare(
+  request: finetune_command.Request, start: "finetune_command.Start"
+) -> finetune_command.FineTuningTask:
+  """Reads the examples of a task of GLUE or of a table, and makes the task of them."""
   from albert_tf.finetuning.tasks.glue import GlueTextTask
   from albert_tf.finetuning.tasks.text import table_task
 
-  command, given = commands.from_flags(Command), commands.from_flags(finetuning.DataFiles)
+  command: Command = request.command
   name = command.task_name.lower()
-  length = finetuning.max_seq_length(given.max_seq_length, start)
+  length = request.max_seq_length(start)
+  # GLUE's tasks are folders of files with fixed names; a table has a flag for each file.
   if (name == "custom") == bool(command.data_dir):
     raise UserError(
       "Tasks of GLUE need --data_dir; --task_name=custom needs --train_file or other files. "
       f"Received: --task_name={name}, --data_dir={command.data_dir}."
     )
   if name != "custom":
-    not_read = [*finetuning.DataFiles.flag_names(), *commands.flag_names(TableColumns)]
-    commands.refuse_flags(f"--task_name={name}", [*not_read, "label_names", "regression"])
+    used = {"task_name", "data_dir", "vocab_file", "max_seq_length"}
+    request.refuse_flags(f"--task_name={name}", commands.flag_names(Command) - used)
     return GlueTextTask(
       name, data_dir=command.data_dir, tokenizer=start.tokenizer, max_seq_length=length
     )
-  trained, columns = finetuning.trained_spec(), commands.from_flags(TableColumns)
-  if trained and trained.kind == "multi_label":
-    columns = dataclasses.replace(columns, multi_label=True)
+
+  thresholds: tuple[float, ...] = ()
+  trained = request.trained
+  if trained is not None:
+    # The run knows what its labels are, and new data may have none.
+    thresholds = trained.thresholds
+    command = dataclasses.replace(
+      command,
+      multi_label=command.multi_label or trained.kind == "multi_label",
+      regression=command.regression or trained.kind == "regression",
+      label_names=command.label_names or trained.label_names,
+    )
   return table_task(
-    given.paths(),
-    columns=columns,
+    request.paths(),
+    columns=command,
     tokenizer=start.tokenizer,
-    regression=command.regression or (trained is not None and trained.kind == "regression"),
-    label_names=command.label_names or (trained.label_names if trained else ()),
-    thresholds=trained.thresholds if trained else (),
+    regression=command.regression,
+    label_names=command.label_names,
+    thresholds=thresholds,
     max_seq_length=length,
-    eval_fraction=given.eval_fraction,
+    eval_fraction=command.eval_fraction,
   )
 
 
 def main() -> None:
-  finetuning.run(_prepare, vocab_file=flags.FLAGS.vocab_file)
+  request = finetune_command.read_request(Command)
+  finetune_command.run(request, prepare, vocab_file=request.command.vocab_file)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,13 @@ Example:
     --eval_input_file='gs://bucket/records/eval-*' --output_dir=gs://bucket/run --flagfile=recipes/albert_base_v2.flags
 """
 
+import dataclasses
 import os
 import statistics
 from typing import TYPE_CHECKING, Literal
 
-from absl import flags
-
 from albert_tf import files
 from albert_tf.cli import commands, doctor
-from albert_tf.cli.startup import load_tensorflow
 from albert_tf.configs import ModelChoice
 from albert_tf.errors import StoppedError, UserError
 from albert_tf.optim.config import OptimizerConfig, scale_learning_rate
@@ -23,7 +21,8 @@ from albert_tf.pretraining.settings import PretrainingSettings, StepConfig
 from albert_tf.runs.settings import DistributionConfig
 from albert_tf.settings import Settings, setting
 
-if TYPE_CHECKING:  # At run time it would import TensorFlow before the flags are read.
+# At run time it would import TensorFlow before the flags are read.
+if TYPE_CHECKING:
   from albert_tf.pretraining.reporter import Machine
 
 
@@ -34,6 +33,7 @@ class Command(Settings):
   eval_input_file: str = setting(
     "", "Evaluation TFRecords, of documents that are not used for training."
   )
+  output_dir: str = setting("", "The run directory, local or gs://.")
   spm_model_file: str = setting(
     "", "Vocabulary to copy to the run. Default: the one in the records' folder."
   )
@@ -64,21 +64,17 @@ class Command(Settings):
   doctor: bool = setting(False, "Only check packages, TPU and --output_dir, and print what to do.")
 
 
-for _settings_class in (
-  Command,
-  ModelChoice,
-  StepConfig,
-  OptimizerConfig,
-  DistributionConfig,
-  PretrainingSettings,
-):
-  commands.define_flags(_settings_class)
+# The settings first: they have --output_dir too, and need it, while --doctor does not.
+commands.define_flags(
+  ModelChoice, StepConfig, OptimizerConfig, DistributionConfig, PretrainingSettings, Command
+)
 
 
 def read_settings(command: Command, distribution: DistributionConfig) -> PretrainingSettings:
   """The settings of the run that the flags and the records say."""
   from albert_tf.pretraining.record_source import describe_records
 
+  # The records say their lengths and their vocabulary: flags only have to agree.
   input_files = files.expand_globs(command.input_file, name="--input_file")
   eval_input_files = []
   if command.eval_input_file:
@@ -93,6 +89,7 @@ def read_settings(command: Command, distribution: DistributionConfig) -> Pretrai
   model = commands.from_flags(ModelChoice).config(records.vocab_size)
   records.check_vocab_size(model.vocab_size)
 
+  # Evaluation keeps the stored masks, so that its numbers stay comparable.
   masking = None
   if command.masking == "fresh":
     masking = records.masking(command.masked_lm_prob)
@@ -103,15 +100,17 @@ def read_settings(command: Command, distribution: DistributionConfig) -> Pretrai
 
   sentence_task = records.trained_sentence_task(command.sentence_loss)
   step = commands.from_flags(StepConfig, sentence_task=sentence_task)
+  # The paper's rate is for 4,096 examples.
+  optimizer = commands.from_flags(OptimizerConfig)
   learning_rate = scale_learning_rate(
-    flags.FLAGS.learning_rate, step.global_batch_size, rule=command.scale_learning_rate
+    optimizer.learning_rate, step.global_batch_size, rule=command.scale_learning_rate
   )
   return commands.from_flags(
     PretrainingSettings,
     input_files=tuple(input_files),
     eval_input_files=tuple(eval_input_files),
     model=model,
-    optimizer=commands.from_flags(OptimizerConfig, learning_rate=learning_rate),
+    optimizer=dataclasses.replace(optimizer, learning_rate=learning_rate),
     step=step,
     distribution=distribution,
     max_seq_length=records.max_seq_length,
@@ -149,25 +148,23 @@ def _machine(settings: PretrainingSettings) -> "Machine":
 def main() -> int:
   command = commands.from_flags(Command)
   distribution = commands.from_flags(DistributionConfig)
-  output_dir = flags.FLAGS.output_dir
   if command.doctor:
-    return doctor.report(distribution, output_dir=output_dir or "")
-  if not command.input_file or not output_dir:
+    return doctor.report(distribution, output_dir=command.output_dir)
+  if not command.input_file or not command.output_dir:
     raise UserError(
       "A run needs its records and its directory. Received: "
-      f"--input_file={command.input_file}, --output_dir={output_dir or ''}. Give both."
+      f"--input_file={command.input_file}, --output_dir={command.output_dir}. Give both."
     )
-  flags_text = flags.FLAGS.flags_into_string()  # TensorFlow adds flags that only it knows.
-  load_tensorflow(distribution.tpu, reads_extents=True)
+  # Before TensorFlow is loaded, which adds flags that only it knows.
+  flags_text = commands.FLAGS.flags_into_string()
+  commands.load_tensorflow(distribution.tpu, reads_extents=True)
   from albert_tf.pretraining.run import run_pretraining
 
   settings = read_settings(command, distribution)
   result = run_pretraining(
-    settings,
-    flags_text=flags_text,
-    machine=_machine(settings),
-    check_only=command.dry_run,
+    settings, flags_text=flags_text, machine=_machine(settings), check_only=command.dry_run
   )
+  # A dry run has no result.
   if result is None:
     print("dry run: settings, records, devices and model fit together; no run was written.")
   elif result.interrupted:

@@ -7,59 +7,70 @@ Example:
     --output_dir=answers
 """
 
-from typing import Any
+import dataclasses
 
-from absl import flags
-import finetuning
+import finetune_command
 
 from albert_tf.cli import commands
 from albert_tf.errors import UserError
+from albert_tf.finetuning.tasks.squad.read import read_splits
 from albert_tf.finetuning.tasks.squad.settings import SPEC_SIZES, SquadFiles, SquadSettings
 
-FLAGS = flags.FLAGS
-flags.adopt_module_key_flags(finetuning)  # --help shows them too.
-commands.define_flags(SquadFiles)
-commands.define_flags(SquadSettings, **dict.fromkeys(SPEC_SIZES))
+
+class Command(SquadFiles, SquadSettings):
+  """The files, and the sizes in tokens."""
 
 
-def _prepare(start: Any) -> Any:
+# Without defaults, so that later questions keep the sizes of training.
+finetune_command.define_flags(Command, **dict.fromkeys(SPEC_SIZES))
+
+
+def prepare(
+  request: finetune_command.Request, start: "finetune_command.Start"
+) -> finetune_command.FineTuningTask:
+  """Reads the questions, and makes the task of them."""
   from albert_tf.finetuning.tasks.squad.task import build_task
 
-  trained = finetuning.trained_spec()
-  version = FLAGS.version or (trained.squad_version if trained else None)
-  if not version:
-    raise UserError(
-      "SQuAD has two versions. Received: no --version. Use --version=1.1 or --version=2.0."
-    )
-  if version == "1.1":
+  # What the other version or the other questions need.
+  command: Command = request.command
+  if command.squad_version == "1.1":
     of_version_2 = ["null_score_diff_threshold", "start_n_top", "end_n_top"]
-    commands.refuse_flags("--version=1.1", of_version_2)
-  if FLAGS.selection_split == "predict":
-    commands.refuse_flags("--selection_split=predict", ["held_out_fraction"])
-  needed = "train_file" if FLAGS.do_train else "predict_file"
-  if not FLAGS[needed].value:
+    request.refuse_flags("--version=1.1", of_version_2)
+  if command.selection_split == "predict":
+    request.refuse_flags("--selection_split=predict", ["held_out_fraction"])
+
+  needed = "train_file"
+  if not request.settings.do_train:
+    needed = "predict_file"
+    # A recipe may name the training file of a run that only answers now.
+    command = dataclasses.replace(command, train_file="")
+  if not getattr(command, needed):
     raise UserError(
-      "--do_train needs --train_file, and without it there must be questions to answer, --predict_file. "
-      f"Received: no --{needed}."
+      "--do_train needs --train_file, and without it there must be questions to answer, "
+      f"--predict_file. Received: no --{needed}."
     )
-  train_file = FLAGS.train_file if FLAGS.do_train else ""
-  sizes = {
-    name: getattr(trained or SquadSettings(), name)
-    for name in SPEC_SIZES
-    if FLAGS[name].value is None
-  }
-  threshold = trained.null_score_diff_threshold if trained else 0.0
+
+  # The threshold of 2.0, in this order: the flag's, that of questions which choose it, the
+  # fine-tuned run's. An ensemble has the mean of its members'.
+  threshold = command.null_score_diff_threshold
+  nothing_chooses = not command.train_file and command.selection_split == "train"
+  if threshold is None and nothing_chooses and not request.ensemble_of:
+    threshold = 0.0
+    if request.trained is not None:
+      threshold = request.trained.null_score_diff_threshold
   return build_task(
-    commands.from_flags(SquadFiles, version=version, train_file=train_file),
-    settings=commands.from_flags(SquadSettings, **sizes),
+    read_splits(command),
+    version=command.squad_version,
+    settings=command,
     tokenizer=start.tokenizer,
-    default_threshold=None if FLAGS.ensemble_of else threshold,
+    threshold=threshold,
   )
 
 
 def main() -> None:
-  FLAGS["do_predict"].value = FLAGS.do_predict or bool(FLAGS.predict_file)
-  finetuning.run(_prepare)
+  # Questions are there to be answered.
+  request = finetune_command.read_request(Command, implies_predict="predict_file")
+  finetune_command.run(request, prepare)
 
 
 if __name__ == "__main__":

@@ -5,20 +5,16 @@ Example:
     --init_checkpoint=RUN --output_dir=ner --do_train --do_eval --do_predict --max_seq_length=128
 """
 
-from typing import Any
-
-from absl import flags
-import finetuning
+import finetune_command
 
 from albert_tf.cli import commands
-from albert_tf.finetuning.tasks.conll import Columns, read_tagged
-from albert_tf.settings import Settings, setting
+from albert_tf.finetuning.data import read_splits
+from albert_tf.finetuning.tasks.conll import Columns, TaggedSentence, read_tagged
+from albert_tf.settings import setting
 
-flags.adopt_module_key_flags(finetuning)  # --help shows them too.
 
-
-class Command(Settings):
-  """The task's name."""
+class Command(finetune_command.DataFiles, Columns):
+  """The task's name, and the files and their columns."""
 
   task_name: str | None = setting(
     None,
@@ -26,27 +22,37 @@ class Command(Settings):
   )
 
 
-commands.define_flags(Command)
-commands.define_flags(finetuning.DataFiles)
-commands.define_flags(Columns)
+finetune_command.define_flags(Command)
 
 
-def _prepare(start: Any) -> Any:
+def prepare(
+  request: finetune_command.Request, start: "finetune_command.Start"
+) -> finetune_command.FineTuningTask:
+  """Reads the sentences, and makes the task of them."""
   from albert_tf.finetuning.tasks.tagging import TaggingTask
 
-  given, columns = commands.from_flags(finetuning.DataFiles), commands.from_flags(Columns)
-  trained = finetuning.trained_spec()
+  command: Command = request.command
+  name = "tagging"
+  label_names: tuple[str, ...] = ()
+  if request.trained is not None:
+    name = request.trained.name
+    # New data may lack some of the tags, or have none.
+    label_names = request.trained.label_names
+
+  def read(path: str, split: str) -> list[TaggedSentence]:
+    return read_tagged(path, command)
+
   return TaggingTask(
-    splits=given.read(lambda path, split: read_tagged(path, columns)),
+    splits=read_splits(request.paths(), read, eval_fraction=command.eval_fraction),
     tokenizer=start.tokenizer,
-    max_seq_length=finetuning.max_seq_length(given.max_seq_length, start, default=128),
-    name=flags.FLAGS.task_name or (trained.name if trained else "tagging"),
-    label_names=trained.label_names if trained else (),
+    max_seq_length=request.max_seq_length(start, usual=128),
+    name=command.task_name or name,
+    label_names=label_names,
   )
 
 
 def main() -> None:
-  finetuning.run(_prepare)
+  finetune_command.run(finetune_command.read_request(Command), prepare)
 
 
 if __name__ == "__main__":

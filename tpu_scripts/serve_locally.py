@@ -7,11 +7,10 @@ Example:
   python tpu_scripts/serve_locally.py --saved_model words=RUN/saved_model,pairs=MRPC/saved_model
 """
 
+import contextlib
 import signal
-import threading
 
 from albert_tf.cli import commands
-from albert_tf.cli.startup import load_tensorflow
 from albert_tf.settings import Settings, setting
 
 
@@ -32,26 +31,19 @@ commands.define_flags(ServeSettings)
 
 def main() -> None:
   settings = commands.from_flags(ServeSettings)
-  load_tensorflow()
+  commands.load_tensorflow()
   from albert_tf.serving.server import LocalServer
 
   server = LocalServer(settings.saved_model, host=settings.host, port=settings.port)
-  stopped = threading.Event()
-
-  def stop(*_: object) -> None:
-    stopped.set()
-
-  # A handler must not end the server itself: it would wait for the thread that it interrupts.
-  signal.signal(signal.SIGTERM, stop)
-  signal.signal(signal.SIGINT, stop)
-  threading.Thread(target=server.serve_forever, daemon=True).start()
-  names = list(server.servables)
-  for name in names:
-    print(f"Model {name}: {server.servables[name].directory}")
-  print(f"REST  {server.url}/v1/models/{names[0]}")
-  print(f"Try it in a browser: {server.url}/   (Ctrl-C stops)", flush=True)
-  stopped.wait()
-  server.shutdown()
+  # SIGTERM, which ends a container, is as good an end as Control-C.
+  with contextlib.suppress(KeyboardInterrupt):
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    names = list(server.servables)
+    for name in names:
+      print(f"Model {name}: {server.servables[name].directory}")
+    print(f"REST  {server.url}/v1/models/{names[0]}")
+    print(f"Try it in a browser: {server.url}/   (Ctrl-C stops)", flush=True)
+    server.serve_forever()
 
 
 if __name__ == "__main__":

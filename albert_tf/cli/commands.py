@@ -1,9 +1,10 @@
-"""Shared code of all commands: flags made from settings, flag files, and printing of errors.
+"""Shared code of all commands: flags made from settings, flag files, errors, TensorFlow's start.
 
 Only `tpu_scripts/` and `tfrecords_tools/` import it; library code never reads flags.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+import importlib
 import os
 import pathlib
 import sys
@@ -13,8 +14,9 @@ from typing import Any, TypeVar
 
 from absl import app, flags
 
-from albert_tf import files, settings
+from albert_tf import files, settings, tpu_host
 from albert_tf.errors import EXIT_STOPPED, EXIT_USER_ERROR, StoppedError, UserError
+from albert_tf.progress import native_stderr_kept_back
 
 flags.disclaim_key_flags()  # A flag that is defined here belongs to the command: --help shows it.
 
@@ -31,8 +33,14 @@ _DEFINE: dict[type, Callable[..., Any]] = {
   float: flags.DEFINE_float,
   str: flags.DEFINE_string,
 }
+# Keras 3 imports these where they are installed, for wrappers and pictures that no command uses: a
+# third of the time.
+_LEFT_OUT = ("matplotlib", "sklearn")
 # Whether this is a command that pip has installed, such as "albert-run-glue".
 is_installed = False
+
+
+# ------------------------------------------------------------------ the start and the end
 
 
 def run(main: Callable[..., int | None], *, takes_arguments: bool = False) -> None:
@@ -62,23 +70,20 @@ def run(main: Callable[..., int | None], *, takes_arguments: bool = False) -> No
       print("error: interrupted.", file=sys.stderr)
       return 130  # As a shell reports SIGINT.
     except Exception as error:
+      message = str(error)
+      status = EXIT_USER_ERROR
+      if not isinstance(error, UserError):
+        status = 1
+        # TensorFlow's messages have many lines, and the last one says most.
+        last_line = message.strip().rpartition("\n")[2]
+        message = f"{type(error).__name__}: {last_line} (--debug shows where)"
       if FLAGS.debug:
         traceback.print_exc()
       else:
-        print(f"error: {_message(error)}", file=sys.stderr)
-      if isinstance(error, UserError):
-        return EXIT_USER_ERROR
-      return 1
+        print(f"error: {message}", file=sys.stderr)
+      return status
 
   app.run(run_main, flags_parser=_parse)
-
-
-def _message(error: Exception) -> str:
-  if isinstance(error, UserError):
-    return str(error)
-  # TensorFlow's messages have many lines, and the last one says most.
-  last_line = str(error).strip().rpartition("\n")[2]
-  return f"{type(error).__name__}: {last_line} (--debug shows where)"
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
@@ -114,13 +119,57 @@ def as_typed(script: str) -> str:
   return f"albert-{name}"
 
 
-def define_flags(cls: type, **defaults: Any) -> None:
-  """Defines a flag for each field of a `Settings` class that was made by `setting`.
+# ------------------------------------------------------------------ TensorFlow
 
-  `defaults` are this command's.
+
+def load_tensorflow(tpu: str = "", *, reads_extents: bool = False) -> None:
+  """Imports TensorFlow quietly; call it in `main`, before any library import that needs it.
+
+  With TF_CPP_MIN_LOG_LEVEL=0, set by the user, everything is shown.
+
+  Args:
+    tpu: the command's --tpu; raises `UserError` if it is this machine's TPU and cannot be used.
+    reads_extents: whether parts of large files are read. Requests to a bucket are then for these
+      bytes, and not for 64 MiB (on TPUs 512 MiB). Settings of the user take precedence.
   """
-  for field in settings.fields_of(cls):
-    if not field.flag or field.flag in FLAGS:
+  if reads_extents:
+    # Reading ahead helps small reads only, and the cache would round a read to whole blocks.
+    os.environ.setdefault("GCS_READAHEAD_BUFFER_SIZE_BYTES", str(16 << 10))
+    os.environ.setdefault("GCS_READ_CACHE_MAX_SIZE_MB", "0")
+  if os.uname().machine == "x86_64":
+    # TensorFlow's default on processors with AVX-512 VNNI. On one without, the demo's model trains
+    # twice as fast.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+  tpu_host.prepare_import(tpu)
+  if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2") == "0":
+    importlib.import_module("keras")
+    return
+
+  with native_stderr_kept_back():
+    left_out = [package for package in _LEFT_OUT if package not in sys.modules]
+    # An import of a module that is None fails.
+    sys.modules.update(dict.fromkeys(left_out))  # type: ignore[arg-type]
+    import tensorflow as tf
+
+    # TensorFlow may load it lazily.
+    importlib.import_module("keras")
+    for package in left_out:
+      del sys.modules[package]
+    tf.get_logger().setLevel("ERROR")
+    # The CUDA library speaks when it first looks for devices.
+    tf.config.list_physical_devices()
+
+
+# ------------------------------------------------------------------ flags and settings
+
+
+def define_flags(*classes: type, **defaults: Any) -> None:
+  """Defines a flag for each field of `Settings` classes that was made by `setting`.
+
+  `defaults` are this command's, by the fields' names.
+  """
+  for field in _fields_with_flags(*classes):
+    if field.flag in FLAGS:
       continue  # Two classes of a command may share a flag.
     default = defaults.get(field.name, field.default)
     if not isinstance(default, (int, float, str, tuple)):
@@ -133,6 +182,8 @@ def define_flags(cls: type, **defaults: Any) -> None:
       flags.DEFINE_enum(field.flag, default, field.choices, description)
     elif field.type in _DEFINE:
       _DEFINE[field.type](field.flag, default, description)
+    elif field.metadata["repeated"]:
+      flags.DEFINE_multi_string(field.flag, default, description)
     else:
       if default is not None:
         default = [str(item) for item in default]
@@ -141,11 +192,27 @@ def define_flags(cls: type, **defaults: Any) -> None:
       flags.DEFINE_alias(alias, field.flag)
 
 
-def from_flags(cls: type[_Settings], **values: Any) -> _Settings:
-  """Makes the settings `cls` from the `values`, and from flags for other fields."""
+def _fields_with_flags(*classes: type) -> list[settings.Field]:
+  return [field for cls in classes for field in settings.fields_of(cls) if field.flag]
+
+
+def from_flags(cls: type[_Settings], trained: Any = None, **values: Any) -> _Settings:
+  """Makes the settings `cls` from the `values`, and from flags for other fields.
+
+  A flag without a value, of a field that needs one, stands for the value of this name in `trained`,
+  or else for the field's default:
+
+      # --max_query_length is not given: 64 for a new run, 20 of a run that was trained with 20.
+  """
   for field in settings.fields_of(cls):
-    if field.name not in values and field.flag and field.flag in FLAGS:
-      values[field.name] = _flag_value(field)
+    if field.name in values or field.flag not in FLAGS:
+      continue
+    value = _flag_value(field)
+    if value is None and not field.optional:
+      value = getattr(trained, field.name, None)
+      if value is None and not field.is_needed:
+        value = field.default
+    values[field.name] = value
   return cls(**values)
 
 
@@ -163,26 +230,23 @@ def _flag_value(field: settings.Field) -> Any:
     ) from error
 
 
-def refuse_flags(mode: str, names: Iterable[str]) -> None:
-  """Raises `UserError` if a flag of another mode is not at its default.
-
-  `mode` is such as "--task_name=mrpc".
-  """
-  changed = []
-  for name in names:
-    flag = FLAGS[name]
-    if flag.value != flag.default:
-      changed.append(f"--{flag.name}={flag.value}")
-  if changed:
-    raise UserError(
-      f"{mode} does not use every flag. Received: {', '.join(changed)} with it. "
-      "Leave out one or the other."
-    )
+def changed_flags() -> dict[str, Any]:
+  """Name → value of the flags that are not at their defaults."""
+  return {name: FLAGS[name].value for name in FLAGS if FLAGS[name].value != FLAGS[name].default}
 
 
-def flag_names(*classes: type) -> list[str]:
+def flag_names(*classes: type) -> set[str]:
   """The flags of `Settings` classes."""
-  return [field.flag for cls in classes for field in settings.fields_of(cls) if field.flag]
+  return {field.flag for field in _fields_with_flags(*classes)}
+
+
+def given_arguments(cls: type) -> list[str]:
+  """The flags of a `Settings` class that were given, as arguments for another command."""
+  defined = [FLAGS[field.flag] for field in _fields_with_flags(cls)]
+  return [flag.serialize() for flag in defined if flag.present]
+
+
+# ------------------------------------------------------------------ flag files
 
 
 def expand_flag_files(arguments: Iterable[str], *, folder: str = "") -> list[str]:

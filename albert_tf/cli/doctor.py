@@ -39,7 +39,7 @@ print(len(tf.config.list_logical_devices("TPU")), "cores")
 # and --gcp_project.
 _FIND_TPU = """
 import sys
-from albert_tf.cli.startup import load_tensorflow
+from albert_tf.cli.commands import load_tensorflow
 load_tensorflow(sys.argv[1])
 from albert_tf.runs import distribution, failures, settings
 tpu, zone, project = sys.argv[1:]
@@ -103,17 +103,7 @@ def report(distribution: DistributionConfig, *, output_dir: str) -> int:
 
 
 def _checks(distribution: DistributionConfig, output_dir: str) -> Iterator[Check]:
-  yield from _check_packages(distribution.tpu)
-  if distribution.tpu == "local":
-    yield from _check_local_tpu()
-  elif distribution.tpu:
-    yield from _check_tpu_elsewhere(distribution)
-  if output_dir:
-    yield check_directory(output_dir)
-
-
-def _check_packages(tpu: str) -> Iterator[Check]:
-  """TensorFlow: exactly one, which starts, with kernels for TPUs where --tpu needs them."""
+  # TensorFlow: one wheel, or two that do not share a folder.
   wheels = {}
   for package in ("tensorflow", "tensorflow-cpu", _WITH_TPU):
     with contextlib.suppress(metadata.PackageNotFoundError):
@@ -126,12 +116,21 @@ def _check_packages(tpu: str) -> Iterator[Check]:
   versions = ", ".join(f"{package} {version}" for package, version in wheels.items())
   yield Check("TensorFlow wheel", versions or "none", advice)
 
+  # It starts, with kernels for TPUs where --tpu needs them.
   starts = _run_in_child(
     "TensorFlow starts", _IMPORT, advice="make a new environment (make clean-env install)"
   )
-  if tpu and "without kernels" in starts.result:
+  if distribution.tpu and "without kernels" in starts.result:
     starts = starts._replace(advice=f"--tpu needs them: {_INSTALL}")
   yield starts
+
+  # What the flags name.
+  if distribution.tpu == "local":
+    yield from _check_local_tpu()
+  elif distribution.tpu:
+    yield from _check_tpu_elsewhere(distribution)
+  if output_dir:
+    yield check_directory(output_dir)
 
 
 def _check_local_tpu() -> Iterator[Check]:

@@ -13,7 +13,7 @@ from albert_tf.records.shard_index import scan_shard
 NUM_RECORDS, BATCH = 40_000, 500
 CHILD = f"""
 import json, sys
-from albert_tf.cli.startup import load_tensorflow
+from albert_tf.cli.commands import load_tensorflow
 load_tensorflow(reads_extents=True)
 import tensorflow as tf
 from albert_tf import files

@@ -12,6 +12,7 @@ from support.tiny_finetuning import made_up_texts, tiny_task, tokenizer
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.ensemble import combine, greedy, run_directories
+from albert_tf.finetuning.tasks.squad.read import read_splits
 from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
 from albert_tf.finetuning.tasks.squad.task import build_task
 
@@ -169,8 +170,8 @@ def squad(tmp_path_factory):
   settings = SquadSettings(
     max_seq_length=32, max_query_length=8, doc_stride=8, max_answer_length=6, n_best_size=4
   )
-  source = SquadFiles(version="2.0", predict_file=str(folder / "dev.json"))
-  task = build_task(source, settings=settings, tokenizer=tokenizer(), default_threshold=None)
+  source = SquadFiles(squad_version="2.0", predict_file=str(folder / "dev.json"))
+  task = build_task(read_splits(source), version="2.0", settings=settings, tokenizer=tokenizer())
   for seed, threshold in enumerate((-0.5, 0.1, 0.4)):
     write_answers(folder / f"run_{seed}", task, seed, threshold=threshold)
   return task, [str(folder / f"run_{seed}") for seed in range(3)]

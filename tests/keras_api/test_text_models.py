@@ -1,6 +1,7 @@
 """Keras models with texts: the code of the documentation, exact files and exports, and refusals."""
 
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -110,6 +111,24 @@ def test_the_documentation_as_written(path, heading, in_folder, mirrored_2, monk
     want = tf.nn.softmax(names["model"].predict(["a text"], verbose=0))
     np.testing.assert_allclose(served["probabilities"], want, atol=1e-5)
     assert [path.name for path in (in_folder / "saved_model").iterdir()] == ["1"]
+
+
+@pytest.mark.slow
+def test_a_task_of_ones_own_as_written(in_folder):
+  """Its own metric chooses the checkpoint, and the result is loaded like any other run."""
+  [block] = blocks("docs/own_task.md", "")
+  assert block.count("\n") <= 60
+  names = {}
+  exec(compile(block, "docs/own_task.md", "exec"), names)
+  results = json.loads((in_folder / "runs/stars/results.json").read_text())
+  assert results["best_metric"] == "kappa"
+  assert results["kappa"] == max(row["kappa"] for row in results["history"].values())
+  assert names["model"].task.label_names == ("1", "2", "3", "4", "5")
+  # The model that is loaded gives the scores that were stored.
+  predictions = (in_folder / "runs/stars/predictions_eval.tsv").read_text().splitlines()[1:]
+  texts = [example.text for example in names["task"].splits["eval"]]
+  answers = names["model"].predict(texts, verbose=0).argmax(axis=-1)
+  assert [line.split("\t")[1] for line in predictions] == [str(1 + n) for n in answers.tolist()]
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def import_stand_in(folder, tensorflow, command="load_tensorflow()", **environme
   hidden = ("TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS")
   inherited = {name: value for name, value in os.environ.items() if name not in hidden}
   return subprocess.run(
-    [sys.executable, "-c", f"from albert_tf.cli.startup import load_tensorflow; {command}"],
+    [sys.executable, "-c", f"from albert_tf.cli.commands import load_tensorflow; {command}"],
     env={**inherited, "PYTHONPATH": path, **environment},
     capture_output=True,
     text=True,

@@ -36,7 +36,7 @@ def test_from_text_to_words(tmp_path: pathlib.Path) -> None:
     "time in all",
   )
   for row in rows:
-    assert f"\n{row} " in done.stdout
+    assert f"\n| {row} | " in done.stdout
   assert done.stdout.count("  [MASK] 1: ") == 3
   for name in (
     "checkpoints",

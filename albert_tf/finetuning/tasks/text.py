@@ -22,61 +22,7 @@ from albert_tf.tokenization import Tokenizer
 _MOST_CLASSES = 1000  # More different labels than this are no classes, but numbers or free text.
 
 
-# ------------------------------------------------------------------ one label, or a value
-
-
-class TextTask(ScoresTask):
-  """A classification or regression task on texts.
-
-  Args:
-    spec: kind "classification" or "regression"; `MultiLabelTask` has "multi_label".
-    splits: "train", "eval", "test", "eval_…", "test_…" → examples.
-    tokenizer: tokenizer of the weights.
-    metric_names: keys of `METRICS`; the first chooses the best checkpoint.
-  """
-
-  def __init__(
-    self,
-    spec: TaskSpec,
-    splits: Mapping[str, Sequence[TextExample]],
-    *,
-    tokenizer: Tokenizer,
-    metric_names: Sequence[str],
-  ):
-    super().__init__(spec, splits, names=spec.label_names)
-    self.best_metric = metric_names[0]
-    self._tokenizer = tokenizer
-    self._metric_names = metric_names
-
-  def rows(self, examples: Sequence[TextExample]) -> PackedRows:
-    return text_rows(examples, self._tokenizer, max_length=self.spec.max_seq_length)
-
-  def metrics(
-    self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[TextExample]
-  ) -> dict[str, float]:
-    """The metrics of `metric_names`, and `f1_CLASS` of each class."""
-    values = {name: float(METRICS[name](labels, predictions)) for name in self._metric_names}
-    if self.names:
-      class_scores = sklearn_metrics.f1_score(
-        labels, predictions, labels=range(len(self.names)), average=None, zero_division=0
-      )
-      for name, score in zip(self.names, class_scores, strict=True):
-        values[f"f1_{name}"] = float(score)
-    return values
-
-
-def text_rows(
-  examples: Sequence[TextExample], tokenizer: Tokenizer, *, max_length: int
-) -> PackedRows:
-  """Rows [CLS] a [SEP] b [SEP] of each example.
-
-  The longer text is cut at its end until both fit; an empty second text makes a single segment.
-  """
-  columns = {
-    "text": [example.text for example in examples],
-    "text_pair": [example.pair for example in examples],
-  }
-  return tokenized(tokenizer, "text", columns, max_length=max_length)
+# ------------------------------------------------------------------ metrics
 
 
 def _correlation(
@@ -99,6 +45,67 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
   "pearson": functools.partial(_correlation, stats.pearsonr),
   "spearman": functools.partial(_correlation, stats.spearmanr),
 }
+
+
+# ------------------------------------------------------------------ one label, or a value
+
+
+class TextTask(ScoresTask):
+  """A classification or regression task on texts.
+
+  Args:
+    spec: kind "classification" or "regression"; `MultiLabelTask` has "multi_label".
+    splits: "train", "eval", "test", "eval_…", "test_…" → examples.
+    tokenizer: tokenizer of the weights.
+    metric_names: keys of `metric_functions`; the first chooses the best checkpoint.
+  """
+
+  metric_functions = METRICS  # A subclass may have others.
+
+  def __init__(
+    self,
+    spec: TaskSpec,
+    splits: Mapping[str, Sequence[TextExample]],
+    *,
+    tokenizer: Tokenizer,
+    metric_names: Sequence[str],
+  ):
+    super().__init__(spec, splits, names=spec.label_names)
+    self.best_metric = metric_names[0]
+    self._tokenizer = tokenizer
+    self._metric_names = metric_names
+
+  def rows(self, examples: Sequence[TextExample]) -> PackedRows:
+    return text_rows(examples, self._tokenizer, max_length=self.spec.max_seq_length)
+
+  def metrics(
+    self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[TextExample]
+  ) -> dict[str, float]:
+    """The metrics of `metric_names`, and `f1_CLASS` of each class."""
+    values = {}
+    for name in self._metric_names:
+      values[name] = float(self.metric_functions[name](labels, predictions))
+    if self.names:
+      class_scores = sklearn_metrics.f1_score(
+        labels, predictions, labels=range(len(self.names)), average=None, zero_division=0
+      )
+      for name, score in zip(self.names, class_scores, strict=True):
+        values[f"f1_{name}"] = float(score)
+    return values
+
+
+def text_rows(
+  examples: Sequence[TextExample], tokenizer: Tokenizer, *, max_length: int
+) -> PackedRows:
+  """Rows [CLS] a [SEP] b [SEP] of each example.
+
+  The longer text is cut at its end until both fit; an empty second text makes a single segment.
+  """
+  columns = {
+    "text": [example.text for example in examples],
+    "text_pair": [example.pair for example in examples],
+  }
+  return tokenized(tokenizer, "text", columns, max_length=max_length)
 
 
 # ------------------------------------------------------------------ labels that overlap

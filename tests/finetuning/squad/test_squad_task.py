@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.initialize import read_start
+from albert_tf.finetuning.tasks.squad.read import read_splits
 from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
 from albert_tf.finetuning.tasks.squad.task import SquadTask, build_task
 from albert_tf.tokenization import AlbertTokenizer
@@ -75,9 +76,8 @@ def test_the_originals_checkpoint_answers(tmp_path, tokenizer):
   answers = {}
   for answered in (True, False):
     path = write(tmp_path / "a.json", 2, answers=answered)
-    task = build_task(
-      SquadFiles(version="2.0", predict_file=path), settings=SIZES, tokenizer=tokenizer
-    )
+    data = read_splits(SquadFiles(squad_version="2.0", predict_file=path))
+    task = build_task(data, version="2.0", settings=SIZES, tokenizer=tokenizer, threshold=0.0)
     does = {"do_train": False, "do_eval": answered, "do_predict": not answered}
     settings = dataclasses.replace(QUICK, **does, bucket_multiple=0)
     run = tmp_path / f"run-{answered}"
@@ -94,8 +94,10 @@ def test_training_windows(tmp_path, tokenizer, caplog):
   document = json.loads((tmp_path / "a.json").read_text())
   document["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["text"] = "nowhere to be found"
   (tmp_path / "a.json").write_text(json.dumps(document))
-  files = SquadFiles(version="2.0", train_file=path, predict_file=path, selection_split="predict")
-  task = build_task(files, settings=small, tokenizer=tokenizer)
+  files = SquadFiles(
+    squad_version="2.0", train_file=path, predict_file=path, selection_split="predict"
+  )
+  task = build_task(read_splits(files), version="2.0", settings=small, tokenizer=tokenizer)
   assert "1 answers are not at their answer_start and teach nothing: ['a-0-0-0']" in caplog.text
   features = task.splits["train"]
   assert np.flatnonzero(features.missing).tolist() == [0]
@@ -125,8 +127,10 @@ def fake_outputs(features, null_scores):
 def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
   """Null scores of the reported file are 10 higher, so its best threshold would differ."""
   train, predict = write(tmp_path / "train.json", 10), write(tmp_path / "predict.json", 6)
-  files = SquadFiles(version="2.0", train_file=train, predict_file=predict, held_out_fraction=0.3)
-  task = build_task(files, settings=SIZES, tokenizer=tokenizer)
+  files = SquadFiles(
+    squad_version="2.0", train_file=train, predict_file=predict, held_out_fraction=0.3
+  )
+  task = build_task(read_splits(files), version="2.0", settings=SIZES, tokenizer=tokenizer)
   counts = {split: len(each.data.questions) for split, each in task.splits.items()}
   assert (counts["train"] + counts["eval"], counts["test"]) == (60, 36)
   contexts = [
@@ -149,7 +153,7 @@ def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
   assert report["total"] == 36
   # Asked for, the reported questions choose: as in the original.
   same = dataclasses.replace(files, selection_split="predict")
-  task = build_task(same, settings=SIZES, tokenizer=tokenizer)
+  task = build_task(read_splits(same), version="2.0", settings=SIZES, tokenizer=tokenizer)
   assert {split: len(each.data.questions) for split, each in task.splits.items()} == {
     "train": 60,
     "eval": 36,

@@ -23,7 +23,7 @@ from albert_tf import tpu_host
 def run(script: str, runs: Sequence[dict[str, Any]]) -> None:
   """Runs `script` with the flags of each of `runs`; those without `--tpu` run on the host's CPU."""
   sys.path[:0] = SCRIPT_FOLDERS
-  from albert_tf.cli.startup import load_tensorflow
+  from albert_tf.cli.commands import load_tensorflow
 
   load_tensorflow()
   from support.tpu.emulator import TpuEmulator

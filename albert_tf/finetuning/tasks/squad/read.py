@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from albert_tf import json_files
 from albert_tf.errors import UserError
+from albert_tf.finetuning.data import hold_out
+from albert_tf.finetuning.tasks.squad.settings import SquadFiles
 
 
 class Answer(NamedTuple):
@@ -50,6 +52,32 @@ class SquadData(NamedTuple):
         question._replace(paragraph=new_numbers[question.paragraph]) for question in questions
       ],
     )
+
+
+def read_splits(source: SquadFiles) -> dict[str, SquadData]:
+  """Reads the questions of "train", of "eval", which choose checkpoint and threshold, and of "test"."""
+  data: dict[str, SquadData] = {}
+  if source.train_file:
+    data["train"] = read_squad(
+      source.train_file, version=source.squad_version, require_answers=True
+    )
+  if source.train_file and source.selection_split == "train":
+    # Whole articles are held out, so that no paragraph is in both.
+    full = data["train"]
+    articles = [full.paragraphs[question.paragraph].article for question in full.questions]
+    train, evaluation = hold_out(
+      range(len(articles)), source.held_out_fraction, source=source.train_file, groups=articles
+    )
+    data["train"] = full.subset(train)
+    data["eval"] = full.subset(evaluation)
+  if source.predict_file:
+    predict = read_squad(source.predict_file, version=source.squad_version)
+    # Without other questions that choose, these do, if they can be scored.
+    if predict.labelled and "eval" not in data:
+      data["eval"] = predict
+    else:
+      data["test"] = predict
+  return data
 
 
 def read_squad(path: str, *, version: str, require_answers: bool = False) -> SquadData:

@@ -51,8 +51,8 @@ class SquadSettings(Settings):
 class SquadFiles(Settings):
   """The files, and how they are used."""
 
-  version: Literal["1.1", "2.0"] = setting(
-    help="Version of SQuAD. Without --do_train: that of the run."
+  squad_version: Literal["1.1", "2.0"] = setting(
+    help="Version of SQuAD. Without --do_train: that of the run.", flag="version"
   )
   train_file: str = setting("", "Questions with answers for training, as SQuAD's JSON.")
   predict_file: str = setting(

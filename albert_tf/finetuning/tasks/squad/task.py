@@ -7,12 +7,11 @@ from absl import logging
 import numpy as np
 
 from albert_tf.configs.task import TaskSpec
-from albert_tf.finetuning.data import hold_out
 from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, Outputs
 from albert_tf.finetuning.tasks.squad import answers, metrics
 from albert_tf.finetuning.tasks.squad.features import AnswerPositions, SquadFeatures, make_features
-from albert_tf.finetuning.tasks.squad.read import SquadData, read_squad
-from albert_tf.finetuning.tasks.squad.settings import SPEC_SIZES, SquadFiles, SquadSettings
+from albert_tf.finetuning.tasks.squad.read import SquadData
+from albert_tf.finetuning.tasks.squad.settings import SPEC_SIZES, SquadSettings
 from albert_tf.keras_api.heads import squad_losses
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -22,64 +21,31 @@ THRESHOLD = "threshold"
 
 
 def build_task(
-  source: SquadFiles,
+  data: Mapping[str, SquadData],
   *,
+  version: str,
   settings: SquadSettings,
   tokenizer: AlbertTokenizer,
-  default_threshold: float | None = 0.0,
+  threshold: float | None = None,
 ) -> "SquadTask":
-  """Reads and converts the files to "train", "eval" and "test".
-
-  "eval" chooses checkpoint and threshold; other questions are "test".
+  """Makes windows of the questions of "train", "eval" and "test", and the task of them.
 
   Args:
-    source: the files, and how they are used.
-    settings: sizes in tokens.
+    data: split → questions, as of `read.read_splits`; those of "eval" choose the checkpoint.
+    version, settings, threshold: see `SquadTask`.
     tokenizer: tokenizer of the weights.
-    default_threshold: 2.0: the threshold if no questions choose it, such as that of the fine-tuned
-      run; None: that of an ensemble's members.
   """
-  data = _read_splits(source)
-  threshold = source.null_score_diff_threshold
-  nothing_chooses = not source.train_file and source.selection_split == "train"
-  if threshold is None and nothing_chooses:
-    threshold = default_threshold
-
   splits = {}
   for split, of_split in data.items():
-    splits[split] = make_features(of_split, tokenizer=tokenizer, settings=settings)
-  for split, features in splits.items():
-    questions = features.data.questions
-    logging.info("%s: %d questions, %d windows", split, len(questions), len(features))
-    ids = [questions[index].id for index in np.flatnonzero(features.missing)]
+    features = make_features(of_split, tokenizer=tokenizer, settings=settings)
+    logging.info("%s: %d questions, %d windows", split, len(of_split.questions), len(features))
+    ids = [of_split.questions[index].id for index in np.flatnonzero(features.missing)]
     if ids:
       logging.warning(
         "  %d answers are not at their answer_start and teach nothing: %s", len(ids), ids[:5]
       )
-  return SquadTask(version=source.version, settings=settings, splits=splits, threshold=threshold)
-
-
-def _read_splits(source: SquadFiles) -> dict[str, SquadData]:
-  data: dict[str, SquadData] = {}
-  if source.train_file:
-    data["train"] = read_squad(source.train_file, version=source.version, require_answers=True)
-  if source.train_file and source.selection_split == "train":
-    # Whole articles are held out, so that no paragraph is in both.
-    full = data["train"]
-    articles = [full.paragraphs[question.paragraph].article for question in full.questions]
-    train, evaluation = hold_out(
-      range(len(articles)), source.held_out_fraction, source=source.train_file, groups=articles
-    )
-    data["train"] = full.subset(train)
-    data["eval"] = full.subset(evaluation)
-  if source.predict_file:
-    predict = read_squad(source.predict_file, version=source.version)
-    # Without other questions that choose, these do, if they can be scored.
-    if predict.labelled and "eval" not in data:
-      data["eval"] = predict
-    else:
-      data["test"] = predict
-  return data
+    splits[split] = features
+  return SquadTask(version=version, settings=settings, splits=splits, threshold=threshold)
 
 
 class SquadTask(FineTuningTask):

@@ -1,0 +1,298 @@
+"""What the fine-tuning commands share: their flags, read once into a `Request`, and the run itself.
+
+A command, such as `run_glue.py`, adds the settings of its data, and a function `prepare` that makes
+its task of them.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+from absl import flags, logging
+
+from albert_tf import files
+from albert_tf.cli import commands
+from albert_tf.configs.albert_config import MOST_POSITIONS
+from albert_tf.configs.task import RESULTS_FILE, TaskSpec, best_run
+from albert_tf.errors import UserError
+from albert_tf.finetuning.settings import FineTuneSettings
+from albert_tf.finetuning.tasks.base import FineTuningTask
+from albert_tf.runs.settings import DistributionConfig
+from albert_tf.settings import Settings, setting
+
+# It imports TensorFlow, which would make --help slow.
+if TYPE_CHECKING:
+  from albert_tf.finetuning.initialize import Start
+
+# The flags that are defined here belong to the command: its --help shows them.
+flags.disclaim_key_flags()
+
+# ------------------------------------------------------------------ the request
+
+
+class DataFiles(Settings):
+  """Files of your own examples, and the length of a row."""
+
+  train_file: str = setting("", "Training examples.")
+  eval_file: str = setting(
+    "", "Evaluation examples. Default: --eval_fraction of the training examples."
+  )
+  test_file: str = setting("", "Examples to predict; they need no labels.")
+  eval_fraction: float = setting(
+    0.1, "Without --eval_file: share of the training examples to evaluate on.", above=0.0, below=1.0
+  )
+  max_seq_length: int | None = setting(
+    None,
+    "Tokens of a row. Default: as in training, else the task's usual number.",
+    minimum=5,
+    maximum=MOST_POSITIONS,
+  )
+
+
+class Request(Settings):
+  """What a person asks of a fine-tuning command: all its flags, which nothing reads afterwards.
+
+  Attributes:
+    command: the settings of the command itself, its data above all.
+    settings: what to do, the training and the devices.
+    trained: the task of the fine-tuned model that is used without training; None with training.
+    changed_flags: name → value of the flags that are not at their defaults.
+    flags_text: all flags, as a flag file.
+  """
+
+  command: Any = None
+  settings: FineTuneSettings
+  trained: TaskSpec | None = None
+  changed_flags: dict[str, Any]
+  flags_text: str
+
+  init_checkpoint: str = setting(
+    "",
+    "Pretrained weights: a run directory, an original checkpoint, a TF-Hub module or a "
+    "Hugging Face folder. Without --do_train: a fine-tuned run, by default --output_dir.",
+  )
+  albert_config_file: str = setting(
+    "", "JSON file of the model. Default: the one in the weights' folder."
+  )
+  spm_model_file: str = setting("", "SentencePiece model. Default: the one in the weights' folder.")
+  do_lower_case: bool | None = setting(
+    None, "Lower-case the text. Default: as the weights' tokenizer does."
+  )
+  from_scratch: bool = setting(
+    False, "Start from random weights, with --albert_config_file and a tokenizer."
+  )
+  output_dir: str = setting(help="The run directory, local or gs://.")
+  export: bool = setting(True, "After training, export a SavedModel to saved_model/1.")
+  ensemble_of: tuple[str, ...] = setting(
+    (),
+    "Run directories; their stored answers are combined into the best ensemble, and no model is "
+    "run.",
+  )
+
+  def refuse_flags(self, mode: str, names: Collection[str]) -> None:
+    """Raises `UserError` if a flag of another mode is given; `mode` is such as "--eval_file"."""
+    received = [f"--{name}={value}" for name, value in self.changed_flags.items() if name in names]
+    if received:
+      raise UserError(
+        f"{mode} does not use every flag. Received: {', '.join(received)} with it. "
+        "Leave out one or the other."
+      )
+
+  def splits(self) -> list[str]:
+    """The splits to read."""
+    splits = []
+    if self.settings.do_train:
+      splits.append("train")
+    # Evaluation chooses the best weights of a training.
+    if self.settings.do_train or self.settings.do_eval:
+      splits.append("eval")
+    if self.settings.do_predict:
+      splits.append("test")
+    return splits
+
+  def paths(self) -> dict[str, str]:
+    """Split → file of `DataFiles`; "eval" is left out where `data.read_splits` holds out a part.
+
+    Raises:
+      UserError: a file is not named.
+    """
+    if self.command.eval_file:
+      self.refuse_flags("--eval_file", ["eval_fraction"])
+    paths = {split: getattr(self.command, f"{split}_file") for split in self.splits()}
+    # --do_train with --train_file alone: {"train": "a.csv", "eval": ""} becomes {"train": "a.csv"}.
+    if self.command.train_file and paths.get("eval") == "":
+      # With --do_eval alone too: what is held out of a file is always the same.
+      paths = {"train": self.command.train_file} | paths
+      del paths["eval"]
+    for split, path in paths.items():
+      if not path:
+        raise UserError(
+          "--do_train, --do_eval and --do_predict need their data. "
+          f"Received: no --{split}_file. Name it."
+        )
+    return paths
+
+  def max_seq_length(self, start: "Start", *, usual: int = 512) -> int:
+    """The length of a row: the flag's, that of training, or the `usual` one of the task."""
+    length: int | None = self.command.max_seq_length
+    if length is not None:
+      return length
+    # Texts of another length than in training would be cut in another place.
+    if self.trained is not None:
+      return self.trained.max_seq_length
+    return min(usual, start.config.max_position_embeddings)
+
+
+def define_flags(command_class: type, **defaults: Any) -> None:
+  """Defines the flags of a command's own settings, with other `defaults`, and those of all."""
+  classes = (command_class, DistributionConfig, Request, FineTuneSettings)
+  commands.define_flags(*classes, do_train=False, do_eval=False, **defaults)
+
+
+def read_request(command_class: type, *, implies_predict: str = "") -> Request:
+  """Reads all flags, and imports TensorFlow.
+
+  Args:
+    command_class: the settings of the command itself. A flag may stand for the value that a
+      fine-tuned run was trained with: see `commands.from_flags`.
+    implies_predict: a flag that stands for --do_predict, too.
+  """
+  changed_flags = commands.changed_flags()
+  implied: dict[str, Any] = {}
+  if implies_predict in changed_flags:
+    implied["do_predict"] = True
+  if "ensemble_of" in changed_flags:
+    # The evaluation data choose among the runs.
+    implied["do_eval"] = True
+  distribution = commands.from_flags(DistributionConfig)
+  request = commands.from_flags(
+    Request,
+    settings=commands.from_flags(FineTuneSettings, distribution=distribution, **implied),
+    changed_flags=changed_flags,
+    # Before TensorFlow is loaded, which adds flags that only it knows.
+    flags_text=commands.FLAGS.flags_into_string(),
+  )
+  commands.load_tensorflow(distribution.tpu)
+  if request.ensemble_of:
+    from albert_tf.finetuning.engine.ensemble import run_directories
+
+    used = {"ensemble_of", "output_dir", "do_eval", "do_predict"}
+    unused = commands.flag_names(Request, FineTuneSettings) - used
+    request.refuse_flags("--ensemble_of, which combines stored answers,", unused)
+    # The data are read with the first run's tokenizer, lengths and columns.
+    runs = tuple(run_directories(request.ensemble_of))
+    request = dataclasses.replace(request, init_checkpoint=runs[0], ensemble_of=runs)
+
+  # A run that is used without training keeps its kind, labels and lengths.
+  trained = None
+  for folder in (request.init_checkpoint, request.output_dir):
+    if folder and trained is None and not request.settings.do_train:
+      trained = TaskSpec.find(best_run(folder))
+  command: Any = commands.from_flags(command_class, trained)
+  return dataclasses.replace(request, command=command, trained=trained)
+
+
+# ------------------------------------------------------------------ the run
+
+
+def run(
+  request: Request,
+  prepare: Callable[[Request, "Start"], FineTuningTask],
+  *,
+  vocab_file: str | None = None,
+) -> None:
+  """Trains, evaluates, predicts and exports, or combines runs into an ensemble.
+
+  Args:
+    request: what to do.
+    prepare: reads the examples, and makes the task of them.
+    vocab_file: the WordPiece vocabulary that is named, perhaps none; None of a command that cannot
+      use one.
+  """
+  # Messages without absl's prefix.
+  logging.set_verbosity(logging.INFO)
+  logging.get_absl_handler().setFormatter(None)
+  from albert_tf.finetuning.engine import ensemble, results
+  from albert_tf.finetuning.engine.fit import fine_tune
+  from albert_tf.runs.distribution import Workers, make_strategy
+
+  settings = request.settings
+  start = _read_start(request, vocab_file)
+  task = prepare(request, start)
+  if request.ensemble_of:
+    combined = ensemble.combine(
+      task, request.ensemble_of, output_dir=request.output_dir, predict=settings.do_predict
+    )
+    _report(ensemble.lines(combined), request.output_dir)
+    return
+
+  strategy = make_strategy(settings.distribution)
+  outcome = fine_tune(
+    task,
+    settings,
+    start=start,
+    output_dir=request.output_dir,
+    flags_text=request.flags_text,
+    strategy=strategy,
+  )
+  # The chief reports and exports; the others wait: none may leave before.
+  workers = Workers(strategy)
+  with workers.all_fail_together():
+    if workers.is_chief:
+      _report(results.lines(outcome), request.output_dir)
+      if settings.do_train and request.export:
+        _export(task, request.output_dir)
+
+
+def _read_start(request: Request, vocab_file: str | None) -> "Start":
+  from albert_tf.configs import AlbertConfig
+  from albert_tf.finetuning.initialize import Start, read_start
+  from albert_tf.runs.run_directory import CONFIG_FILE
+  from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
+
+  init_checkpoint = request.init_checkpoint
+  if request.ensemble_of:
+    # Its data need a tokenizer, but no model is run.
+    config = AlbertConfig.from_json_file(os.path.join(init_checkpoint, CONFIG_FILE))
+    tokenizer = load_tokenizer(init_checkpoint)
+    return Start(config=config, tokenizer=tokenizer, checkpoint=None, source=init_checkpoint)
+
+  if not init_checkpoint and request.trained is not None:
+    # A finished run predicts with its own weights.
+    init_checkpoint = request.output_dir
+  start = read_start(
+    init_checkpoint,
+    spm_model_file=request.spm_model_file,
+    vocab_file=vocab_file or "",
+    albert_config_file=request.albert_config_file,
+    do_lower_case=request.do_lower_case,
+    from_scratch=request.from_scratch,
+  )
+  if vocab_file is None and isinstance(start.tokenizer, WordPieceTokenizer):
+    raise UserError(
+      "This task needs a SentencePiece model, which gives the position of each token in the text. "
+      f"Received: {start.source}, with a WordPiece vocabulary. Only run_glue.py takes one."
+    )
+  return start
+
+
+def _report(lines: Iterable[str], output_dir: str) -> None:
+  for line in lines:
+    print(line)
+  print(f"results: {os.path.join(output_dir, RESULTS_FILE)}")
+
+
+def _export(task: FineTuningTask, output_dir: str) -> None:
+  from albert_tf.keras_api.exports import export_saved_model
+
+  folder = os.path.join(output_dir, "saved_model")
+  # A command that is started again leaves its finished run as it is.
+  if files.exists(os.path.join(folder, "1")):
+    return
+  # Hide TensorFlow's messages of saving.
+  logging.set_verbosity(logging.ERROR)
+  path = export_saved_model(
+    model=task.spec.export_kind, init_checkpoint=output_dir, output_dir=folder, version=1
+  )
+  print(f"SavedModel: {path}")
