@@ -121,8 +121,8 @@ def test_hugging_face_directory_has_their_quote_rule(tmp_path: pathlib.Path):
 @pytest.mark.parametrize(
   ("name", "content", "received"),
   [
-    ("none", None, ""),
-    ("spm.model", b"<pad>\t0\n", "8 bytes"),
+    ("none", None, "readable"),
+    ("spm.model", b"<pad>\t0\n", r"spm\.model, .*damaged"),
     ("spm.model", b"", "0 bytes"),
     ("vocab.txt", b"[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\n", "load_tokenizer"),
     ("tokenizer.json", b'{"format": "albert_tf", "do_lower": true}', "do_lower "),
