@@ -4,11 +4,11 @@
 docs/tpu.md tells how memory and time were fitted to the compiler's programs.
 """
 
-import dataclasses
 from typing import Literal, NamedTuple
 
 from albert_tf.configs import HEADS, AlbertConfig
 from albert_tf.planning.chips import Chip
+from albert_tf.settings import Settings, setting
 
 # Largest underestimate of the memory on programs of goldens/tpu_figures.json that were not used for
 # the fit. tests/planning/test_estimate.py has the errors of the cycles.
@@ -78,19 +78,22 @@ def forward_flops_per_example(
   return float(total)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StepShape:
+class StepShape(Settings):
   """Settings of one core's training step."""
 
-  per_core_batch_size: int  # Examples of one micro-batch.
-  max_seq_length: int = 512  # Tokens of an example.
-  max_predictions_per_seq: int = 20  # Masked-LM predictions of an example.
-  gradient_accumulation_steps: int = 1  # Micro-batches of one step.
-  mixed_precision: str = "bfloat16"  # Type of the activations; or float32.
-  optimizer: Literal["lamb", "adamw", "tfa_lamb"] = "lamb"
-  remat: bool = False  # Recompute activations in the backward pass.
-  layer_loop: str = "unrolled"
-  train_depths: tuple[int, ...] = ()  # Numbers of layers; each step runs one of them.
+  per_core_batch_size: int = setting(help="Examples of one micro-batch.", minimum=1)
+  max_seq_length: int = setting(512, help="Tokens of an example.", minimum=1)
+  max_predictions_per_seq: int = setting(20, help="Masked-LM predictions of an example.", minimum=1)
+  gradient_accumulation_steps: int = setting(1, help="Micro-batches of one step.", minimum=1)
+  mixed_precision: Literal["bfloat16", "float32"] = setting(
+    "bfloat16", help="Type of the activations."
+  )
+  optimizer: Literal["lamb", "adamw", "tfa_lamb"] = setting("lamb", help="The optimizer.")
+  remat: bool = setting(False, help="Recompute activations in the backward pass.")
+  layer_loop: Literal["unrolled", "while"] = setting(
+    "unrolled", help="How the layers are repeated."
+  )
+  train_depths: tuple[int, ...] = setting((), help="Numbers of layers; each step runs one of them.")
 
   @property
   def examples(self) -> int:
