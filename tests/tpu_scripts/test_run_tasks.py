@@ -90,7 +90,7 @@ def test_squad_leaves_everything(squad, folder):
   } <= results.keys()  # fmt: skip
   assert tuple(results[f"test_{name}total"] for name in ("", "HasAns_", "NoAns_")) == (12, 8, 4)
   # A flag of TensorFlow's own: unknown at parsing.
-  assert "random_seed" not in (folder / "two/flags.txt").read_text()
+  assert "--random_seed" not in (folder / "two/flags.txt").read_text()
   assert (
     load(folder / "two/task.json")["null_score_diff_threshold"]
     == results["null_score_diff_threshold"]
