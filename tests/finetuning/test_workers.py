@@ -19,6 +19,7 @@ import dataclasses, json, os, signal, sys
 from albert_tf.runs.distribution import make_strategy
 from albert_tf.runs.settings import DistributionConfig
 strategy = make_strategy(DistributionConfig())
+import keras
 from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 from albert_tf.errors import StoppedError
 from albert_tf.finetuning.engine.fit import fine_tune
