@@ -19,7 +19,9 @@ def find_version(path: str) -> str:
   path = files.abspath(path)
   if files.exists(os.path.join(path, "saved_model.pb")):
     return path
-  versions = [name for name in files.listdir(path) if name.isdigit()]
+  versions = [
+    name for name in files.listdir(path) if name.isdigit() and files.isdir(os.path.join(path, name))
+  ]
   if not versions:
     raise errors.UserError(
       "A SavedModel or a folder of numbered versions is needed. "

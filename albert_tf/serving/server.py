@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 import contextlib
 from http import server as http_server
 import importlib.resources
+import io
 import ipaddress
 import json
 import math
 import os
 import re
 import socket
+import time
 from typing import Any
 from urllib import parse as urllib_parse
 
@@ -28,6 +30,8 @@ MAX_BODY_BYTES = 32 << 20
 # Rows of a request. Attention scores of 64 rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in
 # xxlarge.
 MAX_BATCH_SIZE = 64
+# Limit for receiving a whole request, and for each step of sending its answer.
+READ_SECONDS = 30
 _PATH = re.compile(
   r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>[0-9]{1,18}))?(?P<verb>:predict|/metadata)"
 )
@@ -202,13 +206,35 @@ class LocalServer(http_server.ThreadingHTTPServer):
     """Ignores broken connections."""
 
 
+class _Until(socket.SocketIO):
+  """Reads a connection until `deadline` (`time.monotonic`), a limit for all reads together.
+
+  A limit for each read would let a client stay that sends a byte now and then.
+  """
+
+  _sock: socket.socket
+  deadline = 0.0
+
+  def readinto(self, buffer: Any) -> int | None:
+    self._sock.settimeout(max(1e-3, self.deadline - time.monotonic()))
+    return super().readinto(buffer)
+
+
 class _Handler(http_server.BaseHTTPRequestHandler):
   """One connection."""
 
   protocol_version = "HTTP/1.1"
   server_version = "albert_tf"
-  timeout = 30  # Seconds without a byte, of a request or of its answer; then the connection ends.
   server: LocalServer
+
+  def setup(self) -> None:
+    super().setup()
+    self._input = _Until(self.connection, "rb")
+    self.rfile = io.BufferedReader(self._input)
+
+  def handle_one_request(self) -> None:
+    self._input.deadline = time.monotonic() + READ_SECONDS
+    super().handle_one_request()
 
   def do_POST(self) -> None:
     status = 200
@@ -295,6 +321,7 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     headers["Content-Length"] = str(len(data))
     if self.close_connection:
       headers["Connection"] = "close"
+    self.connection.settimeout(READ_SECONDS)
     self.send_response(status)
     for name, header in headers.items():
       self.send_header(name, header)

@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from urllib import error as urllib_error
 from urllib import request as urllib_request
 
@@ -127,7 +128,7 @@ def test_bodies_are_bounded(served):
 
 def test_slow_clients_neither_hold_others_up_nor_stay(served, monkeypatch):
   """A hundred clients send half of their headers or body and then wait."""
-  monkeypatch.setattr(server_module._Handler, "timeout", 1)
+  monkeypatch.setattr(server_module, "READ_SECONDS", 1)
   parts = [
     b"GET /models.json HTTP/1.1\r\nHost: local",
     b"POST / HTTP/1.1\r\nContent-Length: 999\r\n\r\n{",
@@ -143,6 +144,24 @@ def test_slow_clients_neither_hold_others_up_nor_stay(served, monkeypatch):
     for client in clients:
       with contextlib.suppress(ConnectionResetError):
         assert client.recv(1) == b""  # Closed.
+
+
+def test_a_client_that_sends_a_byte_now_and_then_does_not_stay(served, monkeypatch):
+  """The limit is for the whole request, not for the time between two bytes."""
+  monkeypatch.setattr(server_module, "READ_SECONDS", 1)
+  with socket.create_connection(served.server_address[:2], timeout=0.2) as client:
+    client.sendall(b"GET / HTTP/1.1\r\nHost: ")
+    ends = time.monotonic() + 10
+    is_open = True
+    while is_open and time.monotonic() < ends:
+      try:
+        client.sendall(b"l")
+        is_open = client.recv(1) != b""
+      except TimeoutError:
+        pass
+      except ConnectionError:
+        is_open = False
+  assert not is_open
 
 
 def test_names_and_ports(served, exported):
