@@ -1,12 +1,16 @@
 """`run_glue.py` as users run it: train, predict, export on two replicas; predict again; an ensemble; bad input."""
 
 import json
+import os
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from support import tiny_run
 from support.commands.child_processes import words
-from support.commands.script_runs import run_script
+from support.commands.script_runs import SCRIPT_FOLDERS, run_script
 from support.task_files import write_mrpc
 from support.tiny_finetuning import tiny_start
 from support.tiny_run import WORDS
@@ -14,6 +18,8 @@ from support.tiny_run import WORDS
 from albert_tf.configs.task import TaskSpec
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.serving.loaded_model import LoadedModel
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -174,3 +180,28 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained):
   for message, run in zip(cases, runs, strict=True):
     assert (run.status, message in run.stderr) == (2, True), run
   assert not (tmp_path / "out").exists()
+
+
+def test_the_flag_file_of_a_run_has_no_flags_of_tensorflow():
+  """They are unknown when the file is given to a command, which parses before it loads TensorFlow."""
+  code = """
+from absl import flags
+from albert_tf.cli import commands
+import run_glue
+
+commands.load_tensorflow = lambda *_: flags.DEFINE_bool("of_tensorflow", False, "")
+flags.FLAGS(["run_glue", "--task_name=mrpc", "--output_dir=out", "--do_train"])
+text = run_glue.finetune_command.read_request(run_glue.Command).flags_text
+assert "of_tensorflow" in flags.FLAGS
+print(text)
+"""
+  done = subprocess.run(
+    [sys.executable, "-c", code],
+    env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *SCRIPT_FOLDERS])},
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  lines = done.stdout.splitlines()
+  assert "--task_name=mrpc" in lines
+  assert not [line for line in lines if "of_tensorflow" in line]
