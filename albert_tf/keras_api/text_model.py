@@ -316,14 +316,18 @@ class TextModel(ConfigModel):
     return columns
 
   def _tokenized(self, texts: Any, *, to_max_length: bool = False) -> dict[str, np.ndarray]:
-    texts = tf.data.Dataset.from_tensor_slices(self.columns(texts)).batch(_ROWS_AT_ONCE)
-    pad = to_max_length or self._pads_to_max_length()
-    batches = [self.preprocessor.pack(batch, pad_to_max_length=pad) for batch in texts]
-    if not batches:
+    columns = self.columns(texts)
+    num_rows = len(next(iter(columns.values())))
+    if not num_rows:
       raise UserError(
         "There must be at least one text. Received: none. Leave the call out for an empty list."
       )
-    return {name: _stacked(name, [batch[name] for batch in batches]) for name in batches[0]}
+    pad = to_max_length or self._pads_to_max_length()
+    blocks = []
+    for start in range(0, num_rows, _ROWS_AT_ONCE):
+      block = {name: column[start : start + _ROWS_AT_ONCE] for name, column in columns.items()}
+      blocks.append(self.preprocessor.pack(block, pad_to_max_length=pad))
+    return {name: _stacked(name, [block[name] for block in blocks]) for name in blocks[0]}
 
   def _pads_to_max_length(self) -> bool:
     # On a TPU always: every length needs a compilation.
