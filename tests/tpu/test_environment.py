@@ -72,8 +72,10 @@ def start(tmp_path, monkeypatch):
   (tmp_path / "tensorflow.py").write_text(_TENSORFLOW)
 
   def start(arguments, *, chips, variables):
-    if chips:
-      (tmp_path / "sitecustomize.py").write_text(_CHIPS)
+    stand_in = tmp_path / "sitecustomize.py"
+    # Written once: a process that starts may read it while the next one is prepared.
+    if chips and not stand_in.exists():
+      stand_in.write_text(_CHIPS)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
       [sys.executable, *arguments],
