@@ -5,7 +5,7 @@ It runs in `tf.data`, inside a model, and before `fit` of the models here.
 
 import base64
 from collections.abc import Iterator, Mapping
-import os
+import pathlib
 import tempfile
 from typing import Any
 import zlib
@@ -201,9 +201,8 @@ def _packed(tokenizer: Tokenizer) -> dict[str, str]:
   packed = {}
   with tempfile.TemporaryDirectory() as folder:
     tokenizer.save_pretrained(folder)
-    for name in sorted(files.listdir(folder)):
-      content = files.read_bytes(os.path.join(folder, name))
-      packed[name] = base64.b64encode(zlib.compress(content, 9)).decode()
+    for path in sorted(pathlib.Path(folder).iterdir()):
+      packed[path.name] = base64.b64encode(zlib.compress(path.read_bytes(), 9)).decode()
   return packed
 
 
@@ -212,8 +211,8 @@ def _unpacked(packed: Mapping[str, str]) -> Tokenizer:
   with tempfile.TemporaryDirectory() as folder:
     for name, text in packed.items():
       # A file of someone else must not write outside the folder.
-      with files.atomic_writer(os.path.join(folder, os.path.basename(name))) as stream:
-        stream.write(zlib.decompress(base64.b64decode(text)))
+      path = pathlib.Path(folder, pathlib.Path(name).name)
+      path.write_bytes(zlib.decompress(base64.b64decode(text)))
     return load_tokenizer(folder)
 
 

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.compat import device_kind
 from albert_tf.keras_api.task_model import TaskModel
 from albert_tf.modeling.text_inputs import Inputs, text_inputs
 
@@ -68,14 +67,11 @@ class AlbertSentenceEncoder(TaskModel):
       UserError: `texts` are no list of strings, but for example one string.
     """
     column = np.asarray(self.columns({"text": texts})["text"])
-    # All rows have one length on a TPU, and Keras runs no single batches there.
-    if device_kind(self.distribute_strategy) == "tpu" and len(column):
-      return np.asarray(self.predict(column, batch_size=batch_size, verbose=0))
     vectors = np.zeros([len(column), self.config.hidden_size], np.float32)
-    order = np.argsort([len(text) for text in column], kind="stable")
-    for start in range(0, len(column), batch_size):
-      rows = order[start : start + batch_size]
-      vectors[rows] = self.predict_on_batch(self.preprocessor.pack({"text": column[rows]}))
+    if len(column):
+      order = np.argsort([len(text) for text in column], kind="stable")
+      batches = tf.data.Dataset.from_tensor_slices(column[order]).batch(batch_size)
+      vectors[order] = self.predict(batches, verbose=0)
     return vectors
 
 

@@ -291,11 +291,11 @@ class AlbertQuestionAnswering(TaskModel):
       kwargs.setdefault("loss_weights", dict.fromkeys(kwargs["loss"], 0.5))
     super().compile(*args, **kwargs)
 
-  def _prepared(self, x: Any, y: Any = None) -> tuple[Any, Any]:
+  def _prepared(self, x: Any, y: Any = None, **options: Any) -> tuple[Any, Any]:
     """As in the base class; `y` may be answers as strings."""
     if y is None or not holds_text(y):
-      return super()._prepared(x, y)
-    rows, _ = super()._prepared(x)
+      return super()._prepared(x, y, **options)
+    rows, _ = super()._prepared(x, **options)
     contexts = self.columns(x)["context"]
     starts, ends = answers.answer_positions(
       rows, contexts, y, self.preprocessor.tokenizer, may_lack=not self._is_span

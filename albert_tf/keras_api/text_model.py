@@ -3,10 +3,10 @@
 `pretrained.py` and `task_model.py` have the classes that are made of it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 import copy
 import dataclasses
-import difflib
+import functools
 import inspect
 import os
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from albert_tf import files
 from albert_tf.checkpoints.bundle import check_finite, write_bundle
 from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.checkpoints.load import ANY_HEAD, load_weights
-from albert_tf.compat import device_kind
+from albert_tf.compat import ModelBase, device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import SHORTEST_ROW
 from albert_tf.errors import UserError, whole_number
@@ -58,6 +58,25 @@ class LoadPlan(NamedTuple):
   may_be_missing: tuple[str, ...]
   lengths: Options
   options: Options
+
+
+def _with_texts(method: Callable[..., Any]) -> Any:
+  """A method of `keras.Model`, for ids or texts; labels and weights are checked."""
+  signature = inspect.signature(method)
+
+  @functools.wraps(method)
+  def prepared(model: "TextModel", *args: Any, **kwargs: Any) -> Any:
+    if method.__name__.endswith("_on_batch"):
+      model.check_single_batches()
+    call = signature.bind(model, *args, **kwargs)
+    arguments = call.arguments
+    arguments["x"], y = model._prepared(arguments.get("x"), arguments.get("y"))
+    if y is not None:
+      arguments["y"] = y
+    arguments.update(model._checked_weights(arguments))
+    return method(*call.args, **call.kwargs)
+
+  return prepared
 
 
 class TextModel(ConfigModel):
@@ -110,7 +129,7 @@ class TextModel(ConfigModel):
     Raises:
       UserError: the path holds no known checkpoint, or its weights do not fit.
     """
-    cls._check_options(options)
+    _check_names(f"{cls.__name__}.from_pretrained", options, cls.option_names())
     checkpoint = path
     if not isinstance(checkpoint, Checkpoint):
       checkpoint = read_checkpoint(checkpoint)
@@ -139,23 +158,12 @@ class TextModel(ConfigModel):
 
   @classmethod
   def option_names(cls) -> set[str]:
-    """Names of further arguments of `from_pretrained`: those of the constructors, and Keras'."""
-    names = {"dtype", "name", "trainable"}
+    """Names of the arguments of `from_pretrained`: its own, those of the constructors, Keras'."""
+    names = {"max_length", "num_hidden_layers", "dtype", "name", "trainable"}
     for base in cls.__mro__:
       if issubclass(base, ConfigModel):
         names.update(inspect.signature(base.__init__).parameters)
-    return names - {"self", "args", "kwargs", "config"}
-
-  @classmethod
-  def _check_options(cls, options: Options) -> None:
-    """Raises `UserError` for an unknown argument of `from_pretrained`."""
-    names = sorted({"max_length", "config", "num_hidden_layers"} | cls.option_names())
-    for name in set(options).difference(names):
-      nearest = difflib.get_close_matches(name, names, n=2, cutoff=0.4)
-      raise UserError(
-        f"{cls.__name__}.from_pretrained has arguments of its own. Received: {name}; the nearest: "
-        f"{', '.join(nearest) or 'none'}. Choose among {', '.join(names)}."
-      )
+    return names - {"self", "args", "kwargs"}
 
   @classmethod
   def plan_load(cls, checkpoint: Checkpoint, max_length: int | None, options: Options) -> LoadPlan:
@@ -186,42 +194,18 @@ class TextModel(ConfigModel):
     # Keras 3 warns that it cannot shuffle a data set.
     if isinstance(x, tf.data.Dataset):
       kwargs.setdefault("shuffle", False)
-    options = self._checked_weights(kwargs)
-    return super().fit(x, y, *args, validation_data=validation_data, **options)
+    kwargs.update(self._checked_weights(kwargs))
+    return super().fit(x, y, *args, validation_data=validation_data, **kwargs)
 
-  def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """`keras.Model.evaluate`, for ids or texts."""
-    x, y = self._prepared(x, y)
-    return super().evaluate(x, y, *args, **self._checked_weights(kwargs))
-
-  def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """`keras.Model.predict`, for ids or texts."""
-    x, _ = self._prepared(x)
-    return super().predict(x, *args, **kwargs)
-
-  def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
-    """`keras.Model.train_on_batch`, for ids or texts."""
-    self.check_single_batches()
-    x, y = self._prepared(x, y)
-    options = self._checked_weights(kwargs | {"sample_weight": sample_weight})
-    return super().train_on_batch(x, y, **options)
-
-  def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
-    """`keras.Model.test_on_batch`, for ids or texts."""
-    self.check_single_batches()
-    x, y = self._prepared(x, y)
-    options = self._checked_weights(kwargs | {"sample_weight": sample_weight})
-    return super().test_on_batch(x, y, **options)
-
-  def predict_on_batch(self, x: Any) -> Any:
-    """`keras.Model.predict_on_batch`, for ids or texts."""
-    self.check_single_batches()
-    x, _ = self._prepared(x)
-    return super().predict_on_batch(x)
+  evaluate = _with_texts(ModelBase.evaluate)
+  predict = _with_texts(ModelBase.predict)
+  train_on_batch = _with_texts(ModelBase.train_on_batch)
+  test_on_batch = _with_texts(ModelBase.test_on_batch)
+  predict_on_batch = _with_texts(ModelBase.predict_on_batch)
 
   # ------------------------------------------------------------------ texts, labels and weights
 
-  def _prepared(self, x: Any, y: Any = None) -> tuple[Any, Any]:
+  def _prepared(self, x: Any, y: Any = None, *, to_max_length: bool = False) -> tuple[Any, Any]:
     """Tokenizes texts and checks labels, in any form that Keras takes."""
     # A data set: its texts are tokenized in its pipeline. Its labels are not known yet.
     if hasattr(x, "element_spec"):
@@ -235,7 +219,7 @@ class TextModel(ConfigModel):
       # A generator: Keras takes no other iterator.
       return (self.prepared_batch(batch) for batch in x), y
     if self._reads_as_text(x):
-      x = self._tokenized(x)
+      x = self._tokenized(x, to_max_length=to_max_length)
     if y is not None:
       y = self.checked_labels(y, x)
     return x, y
@@ -250,15 +234,13 @@ class TextModel(ConfigModel):
     """What a generator or a `keras.utils.Sequence` gives: inputs, or a tuple with labels, too."""
     if not isinstance(batch, tuple):
       batch = (batch,)
-    if self._reads_as_text(batch[0]):
-      # Keras takes the shapes from the first batches.
-      batch = (self._tokenized(batch[0], to_max_length=True),) + batch[1:]
-    return self._checked_batch(batch)
+    # Keras takes the shapes from the first batches.
+    return self._checked_batch(batch, to_max_length=True)
 
-  def _checked_batch(self, batch: Any) -> tuple[Any, ...]:
+  def _checked_batch(self, batch: Any, *, to_max_length: bool = False) -> tuple[Any, ...]:
     """Inputs and, if there are any, labels and weights, ready for Keras."""
     x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
-    x, y = self._prepared(x, y)
+    x, y = self._prepared(x, y, to_max_length=to_max_length)
     if weights is not None:
       weights = finite(weights, "sample_weight")
     return tuple(column for column in (x, y, weights) if column is not None)
@@ -272,13 +254,13 @@ class TextModel(ConfigModel):
     """
     return finite(labels)
 
-  def _checked_weights(self, options: Options) -> dict[str, Any]:
-    """Keyword arguments of Keras, with `sample_weight` and `class_weight` checked."""
-    checked = dict(options)
-    if checked.get("sample_weight") is not None:
-      checked["sample_weight"] = finite(checked["sample_weight"], "sample_weight")
-    if checked.get("class_weight") is not None:
-      checked["class_weight"] = self.checked_class_weight(checked["class_weight"])
+  def _checked_weights(self, arguments: Options) -> dict[str, Any]:
+    """`sample_weight` and `class_weight` of Keras' arguments, checked, where they are given."""
+    checked = {}
+    if arguments.get("sample_weight") is not None:
+      checked["sample_weight"] = finite(arguments["sample_weight"], "sample_weight")
+    if arguments.get("class_weight") is not None:
+      checked["class_weight"] = self.checked_class_weight(arguments["class_weight"])
     return checked
 
   def checked_class_weight(self, weights: Any) -> Any:
@@ -378,12 +360,9 @@ class TextModel(ConfigModel):
 
   def export_settings(self, **settings: Any) -> ExportSettings:
     """`ExportSettings`, by default with the preprocessor's length; raises `UserError`."""
-    names = [field.name for field in dataclasses.fields(ExportSettings)]
-    unknown = sorted(settings.keys() - set(names))
-    if unknown:
-      raise UserError(
-        f"An export takes {', '.join(names)}. Received: {', '.join(unknown)}. Correct the name."
-      )
+    _check_names(
+      "An export", settings, [field.name for field in dataclasses.fields(ExportSettings)]
+    )
     length = self._needed_preprocessor().max_length
     return ExportSettings(**{"max_seq_length": length} | settings)
 
@@ -452,6 +431,15 @@ class TextModel(ConfigModel):
     for layer, is_trained in zip(model._flatten_layers(), trained, strict=True):
       layer.trainable = is_trained
     return model
+
+
+def _check_names(taker: str, arguments: Options, names: Collection[str]) -> None:
+  """Raises `UserError` for an argument that is not one of the names."""
+  for name in arguments:
+    if name not in names:
+      raise UserError(
+        f"{taker} takes {', '.join(sorted(names))}. Received: {name}. Correct the name."
+      )
 
 
 def _prepared_sequence(model: TextModel, source: Any) -> Any:

@@ -47,11 +47,7 @@ def sum_over_micro_batches(
   def split(value: tf.Tensor) -> tf.Tensor:
     # An axis of its own: XLA cannot cut rows between two bounds that are both computed.
     # 2 micro-batches of a batch [6, S] are [2, 3, S].
-    sizes = value.shape.as_list()
-    for axis, size in enumerate(sizes):
-      if size is None:
-        sizes[axis] = tf.shape(value)[axis]
-    return tf.reshape(value, [count, sizes[0] // count] + sizes[1:])
+    return tf.reshape(value, tf.concat([[count, -1], tf.shape(value)[1:]], axis=0))
 
   micro_batches = tf.nest.map_structure(split, batch)
 

@@ -68,17 +68,12 @@ def rematerialize(
   return run(x)
 
 
-def _forward_unrolled(step: Step, x: tf.Tensor, count: int) -> tuple[tf.Tensor | None, tf.Tensor]:
-  """The inputs of all steps, `[count, …]`, and the result of the last step.
-
-  None where there is one step, whose input the caller has.
-  """
+def _forward_unrolled(step: Step, x: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+  """The inputs of all steps, `[count, …]`, and the result of the last step."""
   inputs = []
   for i in range(count):
     inputs.append(x)
     x = step(x, i)
-  if count == 1:
-    return None, x
   return tf.stack(inputs), x
 
 

@@ -102,10 +102,11 @@ def merged_values(variables: Mapping[str, tf.Variable]) -> dict[str, np.ndarray]
   Reference: arXiv 2106.09685, section 4.1, "No Additional Inference Latency".
   """
   # First all other values, then the sums: a layer's kernel may come after its low-rank parts.
-  values = {}
-  for name, variable in variables.items():
-    if not name.endswith(("/lora_a", "/lora_b")):
-      values[name] = variable.numpy()
+  values = {
+    name: variable.numpy()
+    for name, variable in variables.items()
+    if not name.endswith(("/lora_a", "/lora_b"))
+  }
   for name, variable in variables.items():
     if name.endswith("/lora_a"):
       layer = name.removesuffix("/lora_a")

@@ -55,7 +55,8 @@ def max_context(windows: Windows) -> tf.Tensor:
   """
   num_windows = tf.size(windows.row)
   length = windows.length[:, tf.newaxis]
-  longest = _largest(windows.length, default=0)
+  # Of no windows the maximum is the smallest integer.
+  longest = tf.maximum(tf.reduce_max(windows.length), 0)
   left = tf.broadcast_to(tf.range(longest), [num_windows, longest])
   is_inside = left < length
   # float64, so that sums are equal exactly where Python's are.
@@ -63,11 +64,12 @@ def max_context(windows: Windows) -> tf.Tensor:
   score = context + _CONTEXT_WEIGHT * tf.cast(length, tf.float64)
   score = tf.where(is_inside, score, -1.0)
 
-  # One number for each token of each context: row * width + place in the context.
-  width = _largest(windows.begin + windows.length, default=0) + longest
+  # One number for each token of each context: row * width + place in the context. There are at most
+  # as many contexts as windows.
+  width = tf.maximum(tf.reduce_max(windows.begin), 0) + longest
   token = windows.row[:, tf.newaxis] * width + windows.begin[:, tf.newaxis] + left
-  num_tokens = (_largest(windows.row, default=-1) + 1) * width
   token = tf.reshape(token, [-1])
+  num_tokens = num_windows * width
 
   # The best score of each token, then the first window that has it.
   best = tf.math.unsorted_segment_max(tf.reshape(score, [-1]), token, num_tokens)
@@ -75,11 +77,6 @@ def max_context(windows: Windows) -> tf.Tensor:
   number = tf.where(is_best, tf.range(num_windows)[:, tf.newaxis], num_windows)
   first = tf.math.unsorted_segment_min(tf.reshape(number, [-1]), token, num_tokens)
   return is_best & (number == tf.reshape(tf.gather(first, token), tf.shape(score)))
-
-
-def _largest(numbers: tf.Tensor, *, default: int) -> tf.Tensor:
-  """The largest of numbers that are not below `default`, which an empty batch gives."""
-  return tf.reduce_max(tf.concat([numbers, [default]], axis=0))
 
 
 class Spans(NamedTuple):
@@ -133,13 +130,14 @@ def find_spans(windows: Windows, outputs: Tensors, *, n_best: int, max_answer_le
 
   begin = windows.begin[:, tf.newaxis]
   row = tf.broadcast_to(windows.row[:, tf.newaxis], tf.shape(pairs.start))
-  return Spans(
-    row=tf.boolean_mask(row, possible),
-    first=tf.boolean_mask(begin + pairs.start, possible),
-    last=tf.boolean_mask(begin + pairs.end, possible),
-    start_score=tf.boolean_mask(tf.cast(pairs.start_score, tf.float64), possible),
-    end_score=tf.boolean_mask(tf.cast(pairs.end_score, tf.float64), possible),
+  spans = Spans(
+    row=row,
+    first=begin + pairs.start,
+    last=begin + pairs.end,
+    start_score=tf.cast(pairs.start_score, tf.float64),
+    end_score=tf.cast(pairs.end_score, tf.float64),
   )
+  return Spans(*(tf.boolean_mask(column, possible) for column in spans))
 
 
 def _best_pairs(windows: Windows, outputs: Tensors, may_start: tf.Tensor, n_best: int) -> _Pairs:

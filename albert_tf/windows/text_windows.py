@@ -80,11 +80,9 @@ def cut_pieces(
     ids: ragged [B, (…)].
     row, begin, length: [W].
   """
-  first = tf.gather(tf.cast(ids.row_splits, tf.int32), row) + begin
-  index = tf.repeat(first, length) + tf.ragged.range(length).flat_values
-  return tf.RaggedTensor.from_row_lengths(
-    tf.gather(ids.flat_values, index), tf.cast(length, tf.int64), validate=False
-  )
+  first = tf.gather(ids.row_starts(), row) + tf.cast(begin, tf.int64)
+  index = tf.ragged.range(first, first + tf.cast(length, tf.int64))
+  return index.with_flat_values(tf.gather(ids.flat_values, index.flat_values))
 
 
 def in_chunks(
