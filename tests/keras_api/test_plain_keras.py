@@ -118,10 +118,9 @@ def fit_11_rows(model):
   ("dtype", "tolerance", "eagerly"),
   [
     ("float32", 1e-3, True),
-    ("mixed_bfloat16", 0.1, True),
-    pytest.param(
-      "mixed_float16", 0.03, False, marks=pytest.mark.slow
-    ),  # In a graph, on two replicas.
+    pytest.param("mixed_bfloat16", 0.1, True, marks=pytest.mark.slow),
+    # In a graph, on two replicas.
+    pytest.param("mixed_float16", 0.03, False, marks=pytest.mark.slow),
   ],
 )
 def test_micro_batches_are_the_update_of_the_batch(dtype, tolerance, eagerly, mirrored_2):

@@ -38,6 +38,7 @@ def run(tmp_path_factory):
 def test_vectors_equal_numpy(pooling, normalize, run):
   """Means over positions with mask 1, for N texts in each example; `encode` keeps the order."""
   model = AlbertSentenceEncoder.from_pretrained(run, pooling=pooling, normalize=normalize)
+  model.run_eagerly = True
   batch = {name: value.numpy() for name, value in model.preprocessor(TEXTS).items()}
   hidden = model.encoder(batch)["sequence_output"].numpy()
   mask = batch["input_mask"][..., np.newaxis]

@@ -114,7 +114,6 @@ def pretraining_gradients(dtype, *, jit=False, **encoder_options):
     "masked_lm_positions": tf.constant([[1, 4], [2, 3], [5, 6]], tf.int32),
   }
 
-  @tf.function(jit_compile=jit)
   def step(batch):
     with tf.GradientTape() as tape:
       outputs = model(batch, training=True)
@@ -123,6 +122,8 @@ def pretraining_gradients(dtype, *, jit=False, **encoder_options):
       )
     return [tf.convert_to_tensor(g) for g in tape.gradient(loss, list(variables.values()))]
 
+  if jit:
+    step = tf.function(step, jit_compile=True)
   return np.concatenate([np.ravel(gradient) for gradient in step(batch)])
 
 

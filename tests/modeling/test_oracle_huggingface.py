@@ -46,12 +46,13 @@ def test_hidden_states_and_heads(hidden_act, tmp_path):
   load_weights(ours, checkpoint)
 
   ids, mask, segments = batch(config.vocab_size, np.random.default_rng(0))
+  positions = np.tile(np.arange(37), [2, 1])
   outputs = ours(
     {
-      "input_ids": tf.constant(ids, tf.int32),
-      "input_mask": tf.constant(mask, tf.int32),
-      "segment_ids": tf.constant(segments, tf.int32),
-      "masked_lm_positions": tf.tile(tf.range(37)[tf.newaxis], [2, 1]),
+      "input_ids": ids,
+      "input_mask": mask,
+      "segment_ids": segments,
+      "masked_lm_positions": positions,
     }
   )
 
@@ -63,9 +64,8 @@ def test_hidden_states_and_heads(hidden_act, tmp_path):
         token_type_ids=torch.tensor(segments),
         output_hidden_states=True,
       )
-    real = mask.astype(
-      bool
-    )  # Padded positions attend under another large number; nothing reads them.
+    # Padded positions attend under another large number; nothing reads them.
+    real = mask.astype(bool)
     layers = [state.numpy()[real] for state in want.hidden_states[1:]]
     got = [layer.numpy()[real] for layer in outputs["all_encoder_layers"]]
     assert len(got) == len(layers) == 12
@@ -77,9 +77,8 @@ def test_hidden_states_and_heads(hidden_act, tmp_path):
 
   check(theirs)
   convert(str(tmp_path / "theirs"), str(tmp_path / "run"), ConvertOptions())
-  convert(
-    str(tmp_path / "run"), str(tmp_path / "back"), ConvertOptions(output_format="huggingface")
-  )
+  to_theirs = ConvertOptions(output_format="huggingface")
+  convert(str(tmp_path / "run"), str(tmp_path / "back"), to_theirs)
   again, info = transformers.AlbertForPreTraining.from_pretrained(
     tmp_path / "back", output_loading_info=True
   )
