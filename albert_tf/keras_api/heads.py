@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.modeling.layers import ConfigLayer, dropout, resolve_seed
+from albert_tf.modeling.layers import ConfigLayer, Seed, dropout, resolve_seed
 from albert_tf.modeling.pretraining import RowsHead
 
 # Subtracted from the logit of a position that cannot be an answer (original code).
@@ -41,9 +41,7 @@ class ClassificationHead(RowsHead):
     super().__init__(config, rows=num_labels, **kwargs)
     self.classifier_dropout = classifier_dropout
 
-  def call(
-    self, pooled_output: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None
-  ) -> tf.Tensor:
+  def call(self, pooled_output: tf.Tensor, training: bool = False, seed: Seed = None) -> tf.Tensor:
     seed = resolve_seed(seed, training=training)
     return super().call(dropout(pooled_output, self.classifier_dropout, seed))
 
@@ -129,7 +127,7 @@ class Squad2Head(ConfigLayer):
     p_mask: tf.Tensor,
     start_positions: tf.Tensor | None = None,
     training: bool = False,
-    seed: tf.Tensor | None = None,
+    seed: Seed = None,
   ) -> dict[str, tf.Tensor]:
     x = sequence_output
     start_logits = _masked(tf.squeeze(self.start_dense(x), -1), p_mask)  # [B, S]
@@ -165,9 +163,7 @@ class Squad2Head(ConfigLayer):
     logits = self.end_dense_1(self.end_norm(self.end_dense_0(pairs)))
     return tf.nn.log_softmax(_masked(tf.squeeze(logits, -1), p_mask[:, tf.newaxis]))
 
-  def _answerability(
-    self, x: tf.Tensor, start_logits: tf.Tensor, seed: tf.Tensor | None
-  ) -> tf.Tensor:
+  def _answerability(self, x: tf.Tensor, start_logits: tf.Tensor, seed: Seed) -> tf.Tensor:
     """The logit `[B]` that a question has no answer, from [CLS] and where answers may start."""
     weights = tf.cast(tf.nn.softmax(start_logits), x.dtype)
     summary = tf.linalg.matvec(x, weights, transpose_a=True)  # [B, H]

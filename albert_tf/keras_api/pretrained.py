@@ -9,6 +9,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.keras_api.answers import served_rows
 from albert_tf.keras_api.text_model import Options, TextModel
 from albert_tf.modeling.encoder import Encoder
+from albert_tf.modeling.layers import Seed
 from albert_tf.modeling.pretraining import AlbertForPreTraining as AlbertForPreTraining
 from albert_tf.modeling.pretraining import MaskedLmHead
 from albert_tf.modeling.text_inputs import Inputs, integers, text_inputs
@@ -32,7 +33,7 @@ class AlbertEncoder(TextModel, Encoder):
     self,
     inputs: Inputs,
     training: bool = False,
-    seed: tf.Tensor | None = None,
+    seed: Seed = None,
     depth: int | tf.Tensor | None = None,
   ) -> dict[str, Any]:
     outputs = super().call(inputs, training=training, seed=seed, depth=depth)
@@ -90,7 +91,7 @@ class AlbertMaskedLM(TextModel):
     self,
     inputs: Inputs,
     training: bool = False,
-    seed: tf.Tensor | None = None,
+    seed: Seed = None,
     depth: int | tf.Tensor | None = None,
   ) -> tf.Tensor:
     texts = text_inputs(inputs)

@@ -3,8 +3,8 @@
 `AttentionSublayer` takes the second on accelerators.
 """
 
-from collections.abc import Callable
 import math
+from typing import Any
 
 import tensorflow as tf
 
@@ -13,7 +13,6 @@ from albert_tf.modeling.layers import Seed, dropout
 
 # Added to the score of a padded key (original code); finite, so that a row of padding stays finite.
 MASKED_SCORE = -10000.0
-Gradients = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 def attention_bias(input_mask: tf.Tensor) -> tf.Tensor:
@@ -81,9 +80,7 @@ def lean_attention(
   bias = tf.stop_gradient(bias)
 
   @tf.custom_gradient
-  def attend(
-    query: tf.Tensor, key: tf.Tensor, value: tf.Tensor
-  ) -> tuple[tf.Tensor, Callable[[tf.Tensor], Gradients]]:
+  def attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> tuple[tf.Tensor, Any]:
     dtype = value.dtype
     query = query * scale
     # A product's float32 sums are rounded to its type here: kept, they would be 6% of a step on v3
@@ -99,7 +96,7 @@ def lean_attention(
     product, row_sum = _product_and_row_sum(exp, value, dropout_factors)
     output = tf.cast(product / row_sum, dtype)
 
-    def gradient(d_output: tf.Tensor) -> Gradients:
+    def gradient(d_output: tf.Tensor) -> Any:
       divided = _float32(d_output) * (1.0 / row_sum)
       delta = tf.reduce_sum(divided * _float32(output), axis=-1, keepdims=True)
       d_output = tf.cast(divided, dtype)

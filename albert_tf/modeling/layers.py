@@ -108,7 +108,7 @@ class LayerNorm(keras.layers.Layer):
 
 
 @tf.custom_gradient
-def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Any]:
   r"""Gaussian error linear unit, tanh form, as ALBERT v1 and v2 were trained.
 
   $0.5 x (1 + t)$ with $t = \tanh(c x + c a x^3)$, $c = \sqrt{2/\pi}$, $a = 0.044715$. The gradient,
@@ -170,9 +170,7 @@ class Dense(keras.layers.Layer):
   Reference: `dense_layer_2d` and `dense_layer_3d` of the original code.
   """
 
-  output_shape: tuple[
-    int | None, ...
-  ] = ()  # For `summary`; Keras has a property, of functional models.
+  output_shape: Any = ()  # For `summary`; Keras has a property, of functional models.
 
   def __init__(
     self,
@@ -283,7 +281,7 @@ class ConfigLayer(_Composite, keras.layers.Layer):
     accelerated, lora_rank: see `Encoder`.
   """
 
-  output_shape: tuple[int | None, ...] = ()  # For `summary`, as in `Dense`.
+  output_shape: Any = ()  # For `summary`, as in `Dense`.
 
   def __init__(
     self,

@@ -1,6 +1,5 @@
 """Pretraining losses as sums and counts, which can be added over parts of a batch."""
 
-from collections.abc import Callable
 import math
 from typing import Any, NamedTuple
 
@@ -63,9 +62,7 @@ def cross_entropy_sums(
 
 
 @tf.custom_gradient
-def _cross_entropy(
-  logits: tf.Tensor, labels: tf.Tensor
-) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, None]]]:
+def _cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> Any:
   """Losses and answers (1 = no logit is above the label's) of float32 `[R, V]` and int32 `[R]`.
 
   Both are `[R]`. Three passes over the logits, one of them the gradient's: the largest is found once,
@@ -81,7 +78,7 @@ def _cross_entropy(
   largest = tf.reduce_max(logits, axis=-1, keepdims=True)
   log_sum = largest + tf.math.log(tf.reduce_sum(tf.exp(logits - largest), axis=-1, keepdims=True))
 
-  def gradient(d_losses: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, None]:
+  def gradient(d_losses: tf.Tensor, _: tf.Tensor) -> Any:
     d_losses = d_losses[:, tf.newaxis]
     # softmax - one-hot: the label's probability is lowered by 1.
     d_logits = tf.exp(logits - log_sum) * d_losses

@@ -44,7 +44,7 @@ def rematerialize(
     max_count = limit
 
   @tf.custom_gradient
-  def run(x: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+  def run(x: tf.Tensor) -> tuple[tf.Tensor, Any]:
     if limit is not None or (loop and count > 1):
       inputs, y = _forward_loop(step, x, count, max_count)
     else:

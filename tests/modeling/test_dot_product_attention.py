@@ -10,7 +10,6 @@ import tensorflow as tf
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling import (
   AlbertForPreTraining,
-  encoder,
   initialize_variables,
   named_variables,
 )
@@ -151,20 +150,6 @@ def test_mixed_precision_has_the_gradients_of_float32(options, float32_gradients
   cosine = got @ float32_gradients / np.linalg.norm(got) / np.linalg.norm(float32_gradients)
   assert cosine > 0.998  # 0.99895 on a processor without bfloat16 instructions.
   assert np.linalg.norm(got) == pytest.approx(np.linalg.norm(float32_gradients), rel=0.02)
-
-
-@pytest.mark.parametrize(
-  ("kind", "dtype", "accelerated"),
-  [
-    ("cpu", "mixed_bfloat16", False),
-    ("gpu", "mixed_bfloat16", True),
-    ("tpu", "mixed_float16", True),
-    ("tpu", "float32", False),
-  ],
-)
-def test_the_device_and_the_precision_choose_the_formulation(monkeypatch, kind, dtype, accelerated):
-  monkeypatch.setattr(encoder, "device_kind", lambda: kind)
-  assert encoder.Encoder(CONFIG, dtype=dtype).accelerated == accelerated
 
 
 @pytest.mark.parametrize("mean", [0.0, 30.0, -200.0])

@@ -205,13 +205,22 @@ def test_a_tensor_depth_is_a_number_of_layers():
       model(INPUTS, depth=tf.constant(depth))
 
 
-@pytest.mark.parametrize("asked", [None, True])
-def test_another_device_chooses_its_form_of_attention_anew(asked, monkeypatch):
+@pytest.mark.parametrize(
+  ("kind", "dtype", "asked", "accelerated"),
+  [
+    ("cpu", "mixed_bfloat16", None, False),
+    ("gpu", "mixed_bfloat16", None, True),
+    ("tpu", "mixed_float16", None, True),
+    ("tpu", "float32", None, False),
+    ("cpu", "float32", True, True),
+  ],
+)
+def test_device_and_precision_choose_the_form(kind, dtype, asked, accelerated, monkeypatch):
   """A file from a CPU, loaded on an accelerator, is fast there; what the user asked for stays."""
-  config = AlbertEncoder(CONFIG, dtype="mixed_bfloat16", accelerated=asked).get_config()
-  monkeypatch.setattr(encoder_module, "device_kind", lambda: "tpu")
-  assert AlbertEncoder.from_config(config).accelerated
+  config = AlbertEncoder(CONFIG, dtype=dtype, accelerated=asked).get_config()
   assert config["accelerated"] is asked
+  monkeypatch.setattr(encoder_module, "device_kind", lambda: kind)
+  assert AlbertEncoder.from_config(config).accelerated == accelerated
 
 
 def test_too_long_a_sequence_is_refused():

@@ -27,6 +27,7 @@ ENCODER_OPTIONS = {
 }
 
 
+@functools.cache
 class Case:
   """One recorded model: its checkpoint, inputs and arrays."""
 
@@ -71,18 +72,13 @@ def assert_outputs(case, outputs, *, every_layer=True):
   np.testing.assert_allclose(sentence_order, golden["sentence_order_loss"], atol=TOLERANCE)
 
 
-@functools.cache
-def case_of(name):
-  return Case(name)
-
-
 @pytest.mark.parametrize(
   ("name", "options"),
   [*(("tiny", options) for options in ENCODER_OPTIONS), ("tiny_groups", "gather")],
 )
 def test_outputs_losses_and_gradients(name, options):
   """All forms of the encoder give the recorded values, eagerly and in a graph."""
-  case = case_of(name)
+  case = Case(name)
   model = case.model(**ENCODER_OPTIONS[options])
   variables = named_variables(model)
   assert case.golden.names("grad/") == set(variables)
