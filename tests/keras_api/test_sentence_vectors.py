@@ -51,11 +51,16 @@ def test_vectors_equal_numpy(pooling, normalize, run):
   np.testing.assert_allclose(model.encode(TEXTS, batch_size=3), want, atol=1e-5)
   pairs = model.predict((TEXTS, TEXTS[::-1], TEXTS), verbose=0)  # [4, 3, 12]
   np.testing.assert_allclose(pairs, np.stack([want, want[::-1], want], axis=1), atol=1e-5)
+
+
+def test_texts_to_encode_have_any_form(run):
+  model = AlbertSentenceEncoder.from_pretrained(run)
+  want = model.encode(TEXTS)
+  for texts in ((text for text in TEXTS), tf.constant(TEXTS)):
+    np.testing.assert_allclose(model.encode(texts), want, atol=1e-5)
   assert model.encode([]).shape == (0, 12)
   with pytest.raises(UserError, match="with None among them"):
     model.encode(["a", None])
-  np.testing.assert_allclose(model.encode(text for text in TEXTS), want, atol=1e-5)
-  np.testing.assert_allclose(model.encode(tf.constant(TEXTS)), want, atol=1e-5)
   with pytest.raises(UserError, match="one string"):  # Not a vector for each character.
     model.encode("one text")
 

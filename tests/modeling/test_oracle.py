@@ -93,7 +93,7 @@ def test_outputs_losses_and_gradients(name, options):
 
   runs = [gradients]
   if name == "tiny":
-    runs.append(tf.function(gradients))
+    runs.append(tf.function(gradients, autograph=False))
   for run in runs:
     outputs, got = run()
     assert_outputs(case, outputs, every_layer=options in ("gather", "accelerated"))

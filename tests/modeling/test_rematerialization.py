@@ -43,7 +43,7 @@ def loss_and_gradients(config, options, *, jit=False, depths=(None,), eager=Fals
     gradients = tape.gradient(loss, list(variables.values()))
     return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-  program = compute if eager else tf.function(compute, jit_compile=jit)
+  program = compute if eager else tf.function(compute, jit_compile=jit, autograph=False)
   found = []
   for depth in depths:
     loss, gradients = program(None if depth is None else tf.constant(depth))
