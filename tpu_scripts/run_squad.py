@@ -29,7 +29,7 @@ def prepare(
   request: finetune_command.Request, start: "finetune_command.Start"
 ) -> finetune_command.FineTuningTask:
   """Reads the questions, and makes the task of them."""
-  from albert_tf.finetuning.tasks.squad.task import build_task
+  from albert_tf.finetuning.tasks.squad.task import SquadTask
 
   # What the other version or the other questions need.
   command: Command = request.command
@@ -58,7 +58,7 @@ def prepare(
     threshold = 0.0
     if request.trained is not None:
       threshold = request.trained.null_score_diff_threshold
-  return build_task(
+  return SquadTask(
     read_splits(command),
     version=command.squad_version,
     settings=command,

@@ -60,10 +60,10 @@ def decode(features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]])
   """
   decoded = []
   for block in in_blocks(len(features.data.questions), desc="Answers"):
-    questions = features.data.questions[block]
+    paragraphs = features.paragraphs[block]
     # Windows are in the order of the questions, which are counted from 0 in each block.
     rows = features.windows.row - block.start
-    first, last = np.searchsorted(rows, [0, len(questions)])
+    first, last = np.searchsorted(rows, [0, len(paragraphs)])
     rows = rows[first:last]
     window_outputs = {name: column[first:last] for name, column in outputs.items()}
 
@@ -71,7 +71,6 @@ def decode(features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]])
     with tf.device(coordinator_cpu()):
       columns = [tf.constant(column[first:last]) for column in features.windows]
       windows = Windows(*columns)._replace(row=tf.constant(rows))
-      paragraphs = [question.paragraph for question in questions]
       located = Located(*[tf.gather(column, paragraphs) for column in features.located])
       spans = question_windows.find_spans(
         windows,
@@ -82,10 +81,10 @@ def decode(features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]])
       best = question_windows.best_answers(spans, located, n_best=features.settings.n_best_size)
 
     # The null score of the least unanswerable window counts.
-    null_scores: Sequence[float | None] = [None] * len(questions)
+    null_scores: Sequence[float | None] = [None] * len(paragraphs)
     if "cls_logits" in window_outputs:
       cls_logits = np.asarray(window_outputs["cls_logits"], np.float64)
-      first_windows = np.searchsorted(rows, np.arange(len(questions)))
+      first_windows = np.searchsorted(rows, np.arange(len(paragraphs)))
       null_scores = np.minimum.reduceat(cls_logits, first_windows).tolist()
 
     columns = [best[name].numpy().tolist() for name in ("answers", "start_scores", "end_scores")]
@@ -126,16 +125,17 @@ def write_answers(
 ) -> None:
   """Writes predictions.json, nbest_predictions.json and, for 2.0, null_odds.json, as the original."""
   # The names and keys of the original's files, which the official script reads.
-  n_best = {}
-  null_odds = {}
-  for question, answer in zip(data.questions, decoded, strict=True):
-    n_best[question.id] = _n_best(answer.candidates)
-    null_odds[question.id] = answer.null_score
   texts = best_texts(data, decoded, threshold=threshold)
-  json_files.write(os.path.join(directory, "predictions.json"), texts)
-  json_files.write(os.path.join(directory, N_BEST_FILE), n_best)
+  n_best = [_n_best(answer.candidates) for answer in decoded]
+  contents: dict[str, Any] = {
+    "predictions.json": texts,
+    N_BEST_FILE: dict(zip(texts, n_best, strict=True)),
+  }
   if data.version == "2.0":
-    json_files.write(os.path.join(directory, NULL_ODDS_FILE), null_odds)
+    null_scores = [answer.null_score for answer in decoded]
+    contents[NULL_ODDS_FILE] = dict(zip(texts, null_scores, strict=True))
+  for name, content in contents.items():
+    json_files.write(os.path.join(directory, name), content)
 
 
 def _n_best(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:

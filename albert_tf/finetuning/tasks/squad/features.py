@@ -19,8 +19,6 @@ from albert_tf.tokenization.graph_offsets import GraphOffsets, Located
 from albert_tf.windows.question_windows import pack_windows
 from albert_tf.windows.text_windows import Windows, make_windows
 
-_PARAGRAPH_RANGE = 1 << 32  # More than any paragraph has characters.
-
 
 class AnswerPositions(NamedTuple):
   """Where the answers are in W rows, int32 `[W]` each.
@@ -42,6 +40,7 @@ class SquadFeatures:
   Attributes:
     data: the file, with Q questions.
     settings: sizes in tokens.
+    paragraphs: int [Q] the paragraph of each question.
     located: the paragraphs as tokens, with the characters of each.
     windows: W windows as NumPy arrays, in the order of the questions; `row` is the question.
     rows: `[CLS] question [SEP] text [SEP]` of each window, with "p_mask" in 2.0.
@@ -51,6 +50,7 @@ class SquadFeatures:
 
   data: SquadData
   settings: SquadSettings
+  paragraphs: np.ndarray
   located: Located
   windows: Windows
   rows: PackedRows
@@ -81,13 +81,20 @@ def make_features(
   data: SquadData, *, tokenizer: AlbertTokenizer, settings: SquadSettings
 ) -> SquadFeatures:
   """Converts a file to windows, with the ops of a SavedModel."""
-  contexts = [paragraph.context for paragraph in data.paragraphs]
+  # Each paragraph once, however many questions it has.
+  number_of_context: dict[str, int] = {}
+  paragraphs = np.array(
+    [
+      number_of_context.setdefault(question.context, len(number_of_context))
+      for question in data.questions
+    ]
+  )
+  contexts = list(number_of_context)
   # The tables too: a slice's first host could not give them to this process.
   with tf.device(coordinator_cpu()):
     graph = GraphTokenizer(tokenizer)
     find_offsets = GraphOffsets(tokenizer, graph)
 
-    # Each paragraph once, however many questions it has.
     blocks = in_blocks(len(contexts), desc="Paragraphs")
     located_blocks = [find_offsets(tf.constant(contexts[block])) for block in blocks]
     located = tf.nest.map_structure(lambda *blocks: tf.concat(blocks, axis=0), *located_blocks)
@@ -95,7 +102,7 @@ def make_features(
     # Questions, with the tokens of their paragraphs.
     query = graph.tokenize(tf.constant([question.text for question in data.questions]))
     query = head(query, tf.minimum(query.row_lengths(), settings.max_query_length))
-    context = tf.gather(located.ids, [question.paragraph for question in data.questions])
+    context = tf.gather(located.ids, paragraphs)
 
     windows, _ = make_windows(
       query.row_lengths() + 2,  # [CLS] query [SEP]
@@ -109,10 +116,11 @@ def make_features(
         yield pack_windows(graph, query, context, Windows(*[column[block] for column in windows]))
 
     rows = PackedRows.of(batches(), p_mask=data.version == "2.0")
-  spans, missing = _align(data, located)
+  spans, missing = _align(data, paragraphs, located)
   return SquadFeatures(
     data=data,
     settings=settings,
+    paragraphs=paragraphs,
     located=located,
     windows=Windows(*[column.numpy() for column in windows]),
     rows=rows,
@@ -121,7 +129,9 @@ def make_features(
   )
 
 
-def _align(data: SquadData, located: Located) -> tuple[np.ndarray, np.ndarray]:
+def _align(
+  data: SquadData, paragraphs: np.ndarray, located: Located
+) -> tuple[np.ndarray, np.ndarray]:
   """`spans` and `missing` of `SquadFeatures`.
 
   A span begins with the first token that ends after the answer's first character, and ends with the
@@ -132,36 +142,25 @@ def _align(data: SquadData, located: Located) -> tuple[np.ndarray, np.ndarray]:
       # tokens       0 0 0 1 1   2 2      They begin at 0, 3, 6 and end before 3, 5, 8.
       # first: the first end above 6 is of token 2; last: the last start up to 7 is of token 2.
   """
-  # The characters of the answers, where the file is right about them.
-  begins = np.full(len(data.questions), -1, np.int64)
-  ends = begins.copy()
+  row_splits = located.ids.row_splits.numpy()
+  starts = located.starts.flat_values.numpy()
+  stops = located.ends.flat_values.numpy()
+  spans = np.full([len(data.questions), 2], -1, np.int32)
   missing = np.zeros(len(data.questions), bool)
   for index, question in enumerate(data.questions):
     for text, start in question.answers[:1]:
-      context = data.paragraphs[question.paragraph].context
-      missing[index] = start < 0 or not text.strip() or not context.startswith(text, start)
-      if not missing[index]:
-        begins[index] = start
-        ends[index] = start + len(text)
-
-  # The tokens of all paragraphs, each paragraph in its own range, so that one search finds all.
-  row_splits = located.ids.row_splits.numpy()
-  token_paragraphs = np.repeat(np.arange(len(row_splits) - 1), np.diff(row_splits))
-  base = token_paragraphs * _PARAGRAPH_RANGE
-  starts = located.starts.flat_values.numpy()
-  stops = located.ends.flat_values.numpy()
-  token_starts = base + starts
-  # A lone "▁" takes the end of the token before it, so that the ends rise.
-  token_ends = np.maximum.accumulate(base + np.where(starts < stops, stops, 0))
-
-  # First and last token of each answer.
-  paragraphs = np.array([question.paragraph for question in data.questions])
-  row_begin = row_splits[paragraphs]
-  row_end = row_splits[paragraphs + 1]
-  answer_base = paragraphs * _PARAGRAPH_RANGE
-  first = np.searchsorted(token_ends, answer_base + begins, side="right")
-  first = np.minimum(first, row_end - 1)
-  last = np.searchsorted(token_starts, answer_base + ends - 1, side="right") - 1
-  spans = np.stack([first, np.maximum(first, last)], axis=1) - row_begin[:, np.newaxis]
-  spans[(begins < 0) | (row_begin == row_end)] = -1
-  return spans.astype(np.int32), missing
+      # The file may be wrong about its answer.
+      is_there = question.context.startswith(text, start)
+      missing[index] = start < 0 or not text.strip() or not is_there
+      begin, end = row_splits[paragraphs[index] : paragraphs[index] + 2]
+      if missing[index] or begin == end:
+        continue
+      token_starts = starts[begin:end]
+      token_stops = stops[begin:end]
+      # A lone "▁" takes the end of the token before it, so that the ends rise.
+      token_ends = np.maximum.accumulate(np.where(token_starts < token_stops, token_stops, 0))
+      first = np.searchsorted(token_ends, start, side="right")
+      first = min(first, end - begin - 1)
+      last = np.searchsorted(token_starts, start + len(text) - 1, side="right") - 1
+      spans[index] = first, max(first, last)
+  return spans, missing

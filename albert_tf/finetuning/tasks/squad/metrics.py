@@ -101,19 +101,17 @@ def best_threshold(
     answerable: bool `[n]`; for other questions no answer scores 1.
     null_scores: `[n]`, high for unanswerable questions.
   """
-  # totals[k]: the score if the k questions with the lowest null scores are answered.
-  order = np.argsort(null_scores, kind="stable")
-  nulls = np.asarray(null_scores, np.float64)[order]
-  gain = np.where(answerable, answering, answering - 1.0)[order]  # Of answering over abstaining.
-  totals = np.concatenate([[0.0], np.cumsum(gain)]) + np.count_nonzero(~answerable)
+  # No threshold is between equal null scores: questions with one null score are a level.
+  levels, level_of_question = np.unique(null_scores.astype(np.float64), return_inverse=True)
+  gain = np.where(answerable, answering, answering - 1.0)  # Of answering over abstaining.
+  gain_of_level = np.bincount(level_of_question, gain)
 
-  # No threshold is between equal null scores: those questions stay together.
-  is_possible = np.concatenate([[True], nulls[1:] > nulls[:-1], [True]])
+  # totals[k]: the score if the questions of the k lowest levels are answered.
+  totals = np.concatenate([[0.0], np.cumsum(gain_of_level)]) + np.count_nonzero(~answerable)
   # Rounded, so that sums of the same numbers in another order are equal.
-  candidates = np.where(is_possible, np.round(totals, 9), -np.inf)
-  num_answered = int(np.argmax(candidates))
+  best = int(np.argmax(np.round(totals, 9)))
 
   # Beyond the ends a distance of 1 is enough.
-  bounds = np.concatenate([[nulls[0] - 2.0], nulls, [nulls[-1] + 2.0]])
-  threshold = (bounds[num_answered] + bounds[num_answered + 1]) / 2.0
-  return float(threshold), 100.0 * float(totals[num_answered]) / len(nulls)
+  bounds = np.concatenate([[levels[0] - 2.0], levels, [levels[-1] + 2.0]])
+  threshold = (bounds[best] + bounds[best + 1]) / 2.0
+  return float(threshold), 100.0 * float(totals[best]) / len(null_scores)

@@ -1,7 +1,6 @@
 """Reads SQuAD files, versions 1.1 and 2.0, with or without answers."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from albert_tf import json_files
 from albert_tf.errors import UserError
@@ -17,41 +16,21 @@ class Answer(NamedTuple):
 
 
 class Question(NamedTuple):
-  """A question; `paragraph` is the index of its paragraph, `answers` is empty where it has none."""
+  """A question about a paragraph, the context; `answers` is empty where it has none."""
 
   id: str
   text: str
-  paragraph: int
+  context: str
+  article: int = 0  # The number of its article in the file.
   answers: tuple[Answer, ...] = ()
 
 
-class Paragraph(NamedTuple):
-  """A context, and the number of its article."""
-
-  context: str
-  article: int
-
-
 class SquadData(NamedTuple):
-  """Paragraphs and questions of a file, in order; `labelled`: whether the file has answers."""
+  """The questions of a file, in order; `labelled`: whether the file has answers."""
 
   version: str  # "1.1" or "2.0", as asked for.
-  paragraphs: list[Paragraph]
   questions: list[Question]
   labelled: bool
-
-  def subset(self, numbers: Iterable[int]) -> "SquadData":
-    """The questions with the given numbers, and their paragraphs."""
-    # Paragraphs that no question needs would be tokenized for nothing.
-    questions = [self.questions[number] for number in numbers]
-    used_paragraphs = sorted({question.paragraph for question in questions})
-    new_numbers = {old: new for new, old in enumerate(used_paragraphs)}
-    return self._replace(
-      paragraphs=[self.paragraphs[number] for number in used_paragraphs],
-      questions=[
-        question._replace(paragraph=new_numbers[question.paragraph]) for question in questions
-      ],
-    )
 
 
 def read_splits(source: SquadFiles) -> dict[str, SquadData]:
@@ -64,12 +43,14 @@ def read_splits(source: SquadFiles) -> dict[str, SquadData]:
   if source.train_file and source.selection_split == "train":
     # Whole articles are held out, so that no paragraph is in both.
     full = data["train"]
-    articles = [full.paragraphs[question.paragraph].article for question in full.questions]
     train, evaluation = hold_out(
-      range(len(articles)), source.held_out_fraction, source=source.train_file, groups=articles
+      full.questions,
+      source.held_out_fraction,
+      source=source.train_file,
+      groups=[question.article for question in full.questions],
     )
-    data["train"] = full.subset(train)
-    data["eval"] = full.subset(evaluation)
+    data["train"] = full._replace(questions=train)
+    data["eval"] = full._replace(questions=evaluation)
   if source.predict_file:
     predict = read_squad(source.predict_file, version=source.squad_version)
     # Without other questions that choose, these do, if they can be scored.
@@ -93,9 +74,7 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
     UserError: wrong layout, repeated ids, impossible questions in 1.1, or answers for only some
       questions.
   """
-  # Questions refer to paragraphs by number: each paragraph is kept once.
   document = json_files.read(path)
-  paragraphs: list[Paragraph] = []
   questions = []
   contradictory = []  # Neither an answer nor said to have none, or both.
   labelled = False
@@ -103,16 +82,22 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
     for article_number, article in enumerate(document["data"]):
       for paragraph in article["paragraphs"]:
         for item in paragraph["qas"]:
-          question = _question(item, paragraph=len(paragraphs))
-          questions.append(question)
-          has_answer = bool(question.answers)
+          answers = tuple(
+            Answer(answer["text"], int(answer["answer_start"]))
+            for answer in item.get("answers") or ()
+          )
+          questions.append(
+            Question(
+              str(item["id"]), item["question"], paragraph["context"], article_number, answers
+            )
+          )
+          has_answer = bool(answers)
           if has_answer or item.get("is_impossible") is True:
             labelled = True
           # Some files of 2.0 say with an empty list that there is no answer.
           is_impossible = item.get("is_impossible", item.get("answers") == [])
           if has_answer == (version == "2.0" and bool(is_impossible)):
             contradictory.append(item["id"])
-        paragraphs.append(Paragraph(paragraph["context"], article_number))
   except (AttributeError, KeyError, TypeError, ValueError) as error:
     raise UserError(
       f"{path} must have SQuAD's layout: data, paragraphs, context, qas with id, question and "
@@ -131,11 +116,4 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
     raise UserError(
       f"Each question has an id of its own. Received: an id more than once in {path}."
     )
-  return SquadData(version, paragraphs, questions, labelled)
-
-
-def _question(item: Mapping[str, Any], *, paragraph: int) -> Question:
-  answers = [
-    Answer(answer["text"], int(answer["answer_start"])) for answer in item.get("answers") or ()
-  ]
-  return Question(str(item["id"]), item["question"], paragraph, tuple(answers))
+  return SquadData(version, questions, labelled)

@@ -20,42 +20,15 @@ DECODED = "decoded"
 THRESHOLD = "threshold"
 
 
-def build_task(
-  data: Mapping[str, SquadData],
-  *,
-  version: str,
-  settings: SquadSettings,
-  tokenizer: AlbertTokenizer,
-  threshold: float | None = None,
-) -> "SquadTask":
-  """Makes windows of the questions of "train", "eval" and "test", and the task of them.
-
-  Args:
-    data: split → questions, as of `read.read_splits`; those of "eval" choose the checkpoint.
-    version, settings, threshold: see `SquadTask`.
-    tokenizer: tokenizer of the weights.
-  """
-  splits = {}
-  for split, of_split in data.items():
-    features = make_features(of_split, tokenizer=tokenizer, settings=settings)
-    logging.info("%s: %d questions, %d windows", split, len(of_split.questions), len(features))
-    ids = [of_split.questions[index].id for index in np.flatnonzero(features.missing)]
-    if ids:
-      logging.warning(
-        "  %d answers are not at their answer_start and teach nothing: %s", len(ids), ids[:5]
-      )
-    splits[split] = features
-  return SquadTask(version=version, settings=settings, splits=splits, threshold=threshold)
-
-
 class SquadTask(FineTuningTask):
   """SQuAD 1.1 (`SpanHead`) or 2.0 (`Squad2Head`).
 
   Args:
+    data: questions, as of `read.read_splits`, of "train"; "eval", which chooses the checkpoint and
+      the threshold; "test", with or without answers. Each split becomes `SquadFeatures`.
     version: "1.1" or "2.0".
     settings: sizes in tokens.
-    splits: "train"; "eval", which chooses the checkpoint and the threshold; "test", with or without
-      answers.
+    tokenizer: tokenizer of the weights.
     threshold: 2.0: no answer if the null score is at least this; None: the best one for "eval".
   """
 
@@ -63,15 +36,25 @@ class SquadTask(FineTuningTask):
 
   def __init__(
     self,
+    data: Mapping[str, SquadData],
     *,
     version: str,
     settings: SquadSettings,
-    splits: Mapping[str, SquadFeatures],
+    tokenizer: AlbertTokenizer,
     threshold: float | None = None,
   ):
     self.version = version
     self.settings = settings
-    self.splits: Mapping[str, SquadFeatures] = splits
+    self.splits: dict[str, SquadFeatures] = {}
+    for split, of_split in data.items():
+      features = make_features(of_split, tokenizer=tokenizer, settings=settings)
+      logging.info("%s: %d questions, %d windows", split, len(of_split.questions), len(features))
+      ids = [of_split.questions[index].id for index in np.flatnonzero(features.missing)]
+      if ids:
+        logging.warning(
+          "  %d answers are not at their answer_start and teach nothing: %s", len(ids), ids[:5]
+        )
+      self.splits[split] = features
     self._fixed_threshold = threshold
     self._chosen_threshold = 0.0
     # The answers of the last outputs: `evaluate` and `write_predictions` get the same ones.
@@ -147,7 +130,7 @@ class SquadTask(FineTuningTask):
   def _decode(self, outputs: Outputs, split: str) -> list[answers.Decoded]:
     """The answers to a split; those of several runs are decoded already."""
     if DECODED in outputs:
-      return list(outputs[DECODED])  # type: ignore[arg-type]
+      return list(outputs[DECODED])
     if self._last_outputs is not outputs:
       self._last_decoded = answers.decode(self.splits[split], outputs)
       self._last_outputs = outputs
@@ -158,7 +141,7 @@ class SquadTask(FineTuningTask):
     if self._fixed_threshold is not None:
       return self._fixed_threshold
     if THRESHOLD in outputs:
-      return float(outputs[THRESHOLD][0])
+      return outputs[THRESHOLD][0]
     return self._chosen_threshold
 
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
@@ -177,12 +160,11 @@ class SquadTask(FineTuningTask):
   # ------------------------------------------------------------------ ensembles
 
   def stored(self, directory: str, split: str) -> Outputs:
-    decoded: Any = answers.read_answers(directory, self.split(split).data)
-    threshold = TaskSpec.load(directory).null_score_diff_threshold
-    return {DECODED: decoded, THRESHOLD: np.array([threshold])}
+    decoded = answers.read_answers(directory, self.split(split).data)
+    return {DECODED: decoded, THRESHOLD: [TaskSpec.load(directory).null_score_diff_threshold]}
 
   def ensemble(self, outputs: Sequence[Outputs]) -> Outputs:
-    models: Any = [run[DECODED] for run in outputs]
-    merged: Any = answers.merge_answers(models, n_best_size=self.settings.n_best_size)
-    threshold = answers.mean_logit([float(run[THRESHOLD][0]) for run in outputs])
-    return {DECODED: merged, THRESHOLD: np.array([threshold])}
+    models = [run[DECODED] for run in outputs]
+    merged = answers.merge_answers(models, n_best_size=self.settings.n_best_size)
+    threshold = answers.mean_logit([run[THRESHOLD][0] for run in outputs])
+    return {DECODED: merged, THRESHOLD: [threshold]}
