@@ -6,11 +6,11 @@ TensorFlow, so that a command with a wrong flag fails at once.
 
 from collections.abc import Callable, Mapping, Sequence
 import csv
-import dataclasses
 import io
 import itertools
 import os
-from typing import Any, TypeVar
+import sys
+from typing import Any, NamedTuple, TypeVar
 
 from absl import logging
 import numpy as np
@@ -88,7 +88,7 @@ def hold_out(
   # The last group is never taken: something must be left to train on.
   sizes_taken = np.cumsum(sizes[order])[:-1]
   nearest = int(np.argmin(np.abs(sizes_taken - fraction * len(examples))))
-  is_held_out = np.isin(group_numbers.reshape(-1), order[: nearest + 1])
+  is_held_out = np.isin(group_numbers, order[: nearest + 1])
   logging.info(
     "%s: %d of %d examples are held out for evaluation", source, is_held_out.sum(), len(examples)
   )
@@ -158,8 +158,7 @@ class TableColumns(Settings):
     return (self.label,)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Table:
+class Table(NamedTuple):
   """Rows of a file.
 
   Attributes:
@@ -236,7 +235,7 @@ def _csv_rows(path: str) -> dict[int, list[str]]:
   """The cells of each row, by the line where it begins; a cell may have several lines."""
   text = read_text(path)
   # The library's limit is 128 KiB, but a cell may be a whole document.
-  csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+  csv.field_size_limit(sys.maxsize)
   # Strict: a stray quote would otherwise merge rows in silence.
   reader = csv.reader(io.StringIO(text, newline=""), strict=True)
   rows = {}

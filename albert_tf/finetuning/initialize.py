@@ -67,15 +67,15 @@ def read_start(
     )
   if from_scratch:
     config = AlbertConfig.from_json_file(albert_config_file)
-    no_weights = Checkpoint(config=config, variables={})
-    tokenizer = no_weights.load_tokenizer(path, do_lower_case=do_lower_case)
-    return Start(config=config, tokenizer=tokenizer, checkpoint=None, source="random weights")
-
-  # A vocabulary that is not named is the one in the checkpoint's folder.
-  checkpoint = read_checkpoint(init_checkpoint, config_file=albert_config_file)
-  tokenizer = checkpoint.load_tokenizer(path, do_lower_case=do_lower_case)
+    checkpoint = Checkpoint(config=config, variables={})
+  else:
+    checkpoint = read_checkpoint(init_checkpoint, config_file=albert_config_file)
   return Start(
-    config=checkpoint.config, tokenizer=tokenizer, checkpoint=checkpoint, source=checkpoint.path
+    config=checkpoint.config,
+    # A vocabulary that is not named is the one in the checkpoint's folder.
+    tokenizer=checkpoint.load_tokenizer(path, do_lower_case=do_lower_case),
+    checkpoint=None if from_scratch else checkpoint,
+    source=checkpoint.path or "random weights",
   )
 
 
@@ -91,13 +91,8 @@ def load_encoder_weights(model: Any, start: Start, *, seed: int) -> None:
     logging.warning("seed %d starts from random weights", seed)
     return
   # Heads of pretraining or of another task are left out, even where names and shapes would fit.
-  encoder = {}
-  left_out = []
-  for name, value in start.checkpoint.variables.items():
-    if name.startswith("bert/"):
-      encoder[name] = value
-    else:
-      left_out.append(name)
+  variables = start.checkpoint.variables
+  encoder = {name: value for name, value in variables.items() if name.startswith("bert/")}
   # The new head keeps its random weights.
   report = load_weights(model, encoder, allow_missing="^(?!bert/)", source=start.source)
   logging.info(
@@ -106,5 +101,5 @@ def load_encoder_weights(model: Any, start: Start, *, seed: int) -> None:
     len(report.matched),
     start.source,
     ", ".join(report.missing) or "none",
-    ", ".join(left_out) or "none",
+    ", ".join(sorted(variables.keys() - encoder)) or "none",
   )

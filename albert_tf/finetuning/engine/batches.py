@@ -6,8 +6,9 @@ planned rows: its own shuffling and bucketing could not continue an epoch at any
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import itertools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -28,8 +29,7 @@ _CHUNK_ROWS = 4096
 # ------------------------------------------------------------------ examples as a few tensors
 
 
-@dataclasses.dataclass(frozen=True)
-class FlatFeatures:
+class FlatFeatures(NamedTuple):
   """A split as a few tensors, integers in the smallest type that holds them; see `FeatureSet`.
 
   Attributes:
@@ -37,13 +37,13 @@ class FlatFeatures:
     row_weights: float32 `[n]`, the sum of each row's weights.
     columns: `(x, y, weights)`, each a tensor `[n, …]`, ragged in its last axis where rows differ,
       or a mapping of them; y is () without labels.
-    fills: padding values, in the structure of `columns`.
+    pad_values: name in x → padding value, by default 0.
   """
 
   lengths: np.ndarray
   row_weights: np.ndarray
   columns: Any
-  fills: Any
+  pad_values: Mapping[str, int]
 
   @classmethod
   def of(cls, features: FeatureSet) -> "FlatFeatures":
@@ -58,9 +58,7 @@ class FlatFeatures:
 
     weights: Any = features.weights
     if weights is None:
-      weights = np.ones(len(features))
-    if isinstance(weights, np.ndarray):
-      weights = weights.astype(np.float32)
+      weights = np.ones(len(features), np.float32)
     y = ()  # None would be a column of its own.
     # A slice's first host could not give its tensors to the other hosts.
     with tf.device(coordinator_cpu()):
@@ -68,11 +66,8 @@ class FlatFeatures:
       if features.labels is not None:
         y = to_tensors(features.labels)
       columns = (x, y, to_tensors(weights))
-    pad_values = features.pad_values
-    x_fills = {name: pad_values.get(name, 0) for name in x}
-    y_fills = tf.nest.map_structure(lambda _: pad_values.get("labels", 0), y)
     row_weights = np.array([np.sum(row) for row in weights], np.float32)
-    return cls(features.lengths, row_weights, columns, (x_fills, y_fills, 0))
+    return cls(features.lengths, row_weights, columns, features.pad_values)
 
   @property
   def weights_by_piece(self) -> bool:
@@ -90,9 +85,8 @@ def _columns(rows: Sequence[Mapping[str, np.ndarray]], lengths: np.ndarray) -> d
   first_row = rows[0]
   chunks: dict[str, list[np.ndarray]] = {name: [] for name in first_row}
   # Few rows at a time: all of them as int32 could fill the memory.
-  for begin in range(0, len(rows), _CHUNK_ROWS):
-    end = min(begin + _CHUNK_ROWS, len(rows))
-    chunk = [rows[i] for i in range(begin, end)]
+  remaining = iter(rows)
+  while chunk := list(itertools.islice(remaining, _CHUNK_ROWS)):
     for name, values in chunks.items():
       values.append(_in_smallest_type(np.concatenate([np.ravel(row[name]) for row in chunk])))
 
@@ -169,8 +163,7 @@ def epoch_plan(
   return [batches[i] for i in rng.permutation(len(batches))]
 
 
-@dataclasses.dataclass(frozen=True)
-class BatchPlan:
+class BatchPlan(NamedTuple):
   """The batches of some steps, before their rows are fetched.
 
   Attributes:
@@ -262,7 +255,9 @@ def planned_dataset(
   the host may be another machine. Without bucketing shapes are static. y is None without labels.
   """
   # A copy on the host; on the coordinator the tensors themselves.
-  columns = tf.nest.map_structure(tf.identity, flat.columns, expand_composites=True)
+  x_columns, y_column, weight_column = tf.nest.map_structure(
+    tf.identity, flat.columns, expand_composites=True
+  )
 
   # Nothing to convert, which AutoGraph would look for in every function.
   @tf.autograph.experimental.do_not_convert
@@ -271,7 +266,7 @@ def planned_dataset(
     if not batching.bucket_multiple:
       length = batching.max_length
 
-    def gather(column: Any, fill: int) -> tf.Tensor:
+    def gather(column: Any, fill: int = 0) -> tf.Tensor:
       values = tf.gather(column, planned["rows"])
       dtype = tf.int32
       if values.dtype.is_floating:
@@ -283,7 +278,9 @@ def planned_dataset(
       shape = tf.stack([planned["rows"].shape[0], *column.shape[1:-1], length])
       return values.to_tensor(tf.cast(fill, dtype), shape=shape)
 
-    x, y, weights = tf.nest.map_structure(gather, columns, flat.fills)
+    x = {name: gather(column, flat.pad_values.get(name, 0)) for name, column in x_columns.items()}
+    y = tf.nest.map_structure(gather, y_column)
+    weights = gather(weight_column)
     factors = planned["factors"]
     if flat.weights_by_piece:
       factors = factors[:, tf.newaxis]

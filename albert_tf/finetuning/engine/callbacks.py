@@ -14,7 +14,6 @@ from absl import logging
 import keras
 import numpy as np
 
-from albert_tf import files
 from albert_tf.checkpoints.bundle import read_bundle
 from albert_tf.compat import raw_variable
 from albert_tf.errors import UserError
@@ -88,13 +87,14 @@ class TrainingProgress(keras.callbacks.Callback):
     with run.strategy.scope():
       optimizer.build(self.model.trainable_variables)
     variables = self._weights | {"global_step": raw_variable(optimizer.iterations)}
-    self._best_store = CheckpointStore(
-      os.path.join(run.directory, BEST), variables, keep=1, may_write=run.may_write
-    )
     slots = optimizer.named_slots(self.model.trainable_variables, self._weights)
-    self._state_store = CheckpointStore(
-      os.path.join(run.directory, STATE), variables | slots, keep=1, may_write=run.may_write
-    )
+
+    def make_store(folder: str, stored: Mapping[str, Any]) -> CheckpointStore:
+      path = os.path.join(run.directory, folder)
+      return CheckpointStore(path, stored, keep=1, may_write=run.may_write)
+
+    self._best_store = make_store(BEST, variables)
+    self._state_store = make_store(STATE, variables | slots)
 
     restored = self._state_store.restore_latest()
     if restored:
@@ -126,7 +126,6 @@ class TrainingProgress(keras.callbacks.Callback):
     self._first_end = self.step + -self.step % self._run.interval
     self._began = time.monotonic() - self.seconds
     if self._is_chief:
-      files.makedirs(self._run.directory)
       self._log = MetricsLog(self._log_path, start_step=self.step)
       self._state_store.tidy()
       self._best_store.tidy()
@@ -167,7 +166,7 @@ class TrainingProgress(keras.callbacks.Callback):
   def best_step(self) -> int:
     """The step of the first evaluation with the best value; 0 if there is none."""
     metric = self._run.task.best_metric
-    return max(sorted(self.history), key=lambda step: self.history[step][metric], default=0)
+    return max(self.history, key=lambda step: self.history[step][metric], default=0)
 
   def assign_best(self) -> None:
     """Assigns the best weights to the model."""

@@ -18,7 +18,6 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files, json_files
-from albert_tf.checkpoints.bundle import read_bundle
 from albert_tf.checkpoints.load import load_weights
 from albert_tf.configs.task import RESULTS_FILE
 from albert_tf.errors import StoppedError, UserError
@@ -163,9 +162,10 @@ def _run_one_seed(run: FineTuningRun) -> dict[str, Any]:
   has_weights = run.best_weights is not None
   entries: dict[str, Any] = {}
   if has_weights and files.exists(results_path):
-    entries = json_files.read(results_path)
-  # The test data may be others now.
-  entries = {name: value for name, value in entries.items() if not name.startswith("test")}
+    for name, value in json_files.read(results_path).items():
+      # The test data may be others now.
+      if not name.startswith("test"):
+        entries[name] = value
   # Of all workers, and before one of them writes what another still reads.
   trains = run.settings.do_train and run.workers.any(not entries)
   # Evaluation and prediction leave the record of the training as it is.
@@ -188,7 +188,9 @@ def _run_one_seed(run: FineTuningRun) -> dict[str, Any]:
     if progress.best_outputs is not None:
       outputs["eval"] = progress.best_outputs
   else:
-    _load_trained(run, model)
+    # Those of the run or, in a new directory, fine-tuned ones of another run.
+    trained: Any = run.best_weights or run.start.checkpoint
+    load_weights(model, trained, allow_unused=".")
 
   # The answers.
   for name in run.features:
@@ -260,23 +262,6 @@ def _training_batches(run: FineTuningRun, *, first_step: int) -> Any:
     return batches.planned_dataset(flat, plan, batching, shard=shard).repeat()
 
   return run.strategy.distribute_datasets_from_function(of_host)
-
-
-def _load_trained(run: FineTuningRun, model: Any) -> None:
-  """Loads the run's best weights or, in a new directory, fine-tuned ones of another run."""
-  checkpoint = run.start.checkpoint
-  if run.best_weights is not None:
-    source = run.best_weights
-    variables = read_bundle(source)
-  elif checkpoint is not None:
-    source = run.start.source
-    variables = dict(checkpoint.variables)
-  else:
-    raise UserError(
-      f"Without --do_train there must be weights. Received: {run.directory} without "
-      f"{run_directory.BEST}. Train first."
-    )
-  load_weights(model, variables, allow_unused=".", source=source)
 
 
 def metrics_of(

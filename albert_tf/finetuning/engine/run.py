@@ -171,7 +171,14 @@ class FineTuningRun:
     run_directory.check(self.directory)
     check_task(self.directory, self.task.spec)
     start = self.start
-    if self.settings.do_train or start.checkpoint is None:
+    if self.settings.do_train:
+      return
+    if start.checkpoint is None:
+      if self.best_weights is None:
+        raise UserError(
+          f"Without --do_train there must be weights. Received: {self.directory} without "
+          f"{run_directory.BEST}. Train first."
+        )
       return
     check_task(start.checkpoint.directory, self.task.spec)
     if self.best_weights is None or files.is_within(start.source, self.output_dir):

@@ -22,7 +22,7 @@ UNNAMED_OUTPUT = "logits"  # How `Outputs` names the output of a model that has 
 
 # Output name → array `[n, …]`, one row an example in order. Where batches have different lengths S
 # and the output has an axis of S: a list of n arrays, at least as long as the row.
-Outputs = Mapping[str, Sequence[np.ndarray]]
+Outputs = Mapping[str, Sequence[Any]]
 
 Column = np.ndarray | Sequence[np.ndarray]  # One array, or one array a row where lengths differ.
 
@@ -36,7 +36,7 @@ class FeatureSet:
       `input_mask`, `segment_ids`; multiple choice `[C, s]`), and scalars (`start_positions`).
     labels: labels for the loss: an array `[n, …]`, a list of n arrays `[s]` (tags), or, for a model
       with named outputs, a mapping of output names to one of these. None: no labels.
-    pad_values: name → padding value of a row, by default 0; "labels" for tags.
+    pad_values: name → padding value of a row, by default 0.
     weights: a weight for each example `[n]` or token, n arrays `[s]`; None: 1. A batch's loss is
       the weighted mean over all replicas.
   """

@@ -142,9 +142,9 @@ def _example(row: Mapping[str, Any], columns: ChoiceColumns, *, where: str) -> C
   """One row as a question."""
   cells = [row.get(name) for name in columns.choice_columns]
   # A single column may hold a list of the choices.
-  choices = tuple(map(cell_text, cells))
   if isinstance(cells[0], list):
-    choices = tuple(map(cell_text, cells[0]))
+    cells = cells[0]
+  choices = tuple(map(cell_text, cells))
   if len(choices) < 2 or not all(map(str.strip, choices)):
     raise UserError(
       "Every question has all its choices, two or more, in a column each (--choice_columns=a,b,c,d) "

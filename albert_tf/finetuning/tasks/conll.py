@@ -22,12 +22,12 @@ class TaggedSentence(NamedTuple):
 
   Attributes:
     words: at least one word.
-    tags: a tag for each word; None if the file has none.
+    tags: a tag for each word; empty if the file has none.
     where: file and line of the first word, for messages.
   """
 
   words: tuple[str, ...]
-  tags: tuple[str, ...] | None
+  tags: tuple[str, ...]
   where: str
 
 
@@ -59,15 +59,14 @@ def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
     sentences = list(_from_table(path, columns))
   else:
     sentences = list(_from_columns(path, columns))
-  if all(set(sentence.tags or ()) <= {_BLANK_TAG} for sentence in sentences):
-    return [sentence._replace(tags=None) for sentence in sentences]
+  if all(set(sentence.tags) <= {_BLANK_TAG} for sentence in sentences):
+    return [sentence._replace(tags=()) for sentence in sentences]
   # Some tags, but not all: most often the wrong column was named.
   for sentence in sentences:
-    num_tags = len(sentence.tags or ())
-    if num_tags != len(sentence.words):
+    if len(sentence.tags) != len(sentence.words):
       raise UserError(
         f"All words of a file must have tags, or none. Received: {len(sentence.words)} words and "
-        f"{num_tags} tags in the sentence of {sentence.where}. Fix it, or name the tags' column "
+        f"{len(sentence.tags)} tags in the sentence of {sentence.where}. Fix it, or name the tags' column "
         "(--tag_column) or key (--tag_key)."
       )
   return sentences
@@ -78,14 +77,13 @@ def _from_table(path: str, columns: Columns) -> Iterator[TaggedSentence]:
   table.check_columns([columns.token_key], "--token_key")
   for number, row in enumerate(table.rows):
     words = row.get(columns.token_key)
-    tags = row.get(columns.tag_key)
+    tags = row.get(columns.tag_key) or ()
     if not isinstance(words, list):
       raise UserError(
         f"A sentence is a list of words. Received: {words!r:.60} in {table.where(number)}."
       )
     if words:
-      tags = tuple(map(str, tags or ()))
-      yield TaggedSentence(tuple(map(str, words)), tags or None, table.where(number))
+      yield TaggedSentence(tuple(map(str, words)), tuple(map(str, tags)), table.where(number))
 
 
 def _from_columns(path: str, columns: Columns) -> Iterator[TaggedSentence]:
@@ -120,7 +118,7 @@ def _from_columns(path: str, columns: Columns) -> Iterator[TaggedSentence]:
     elif rows:
       words = tuple(row[word_column] for row in rows)
       tags = _tags(rows, word_column, tag_column)
-      yield TaggedSentence(words, tags or None, f"line {number - len(rows)} of {path}")
+      yield TaggedSentence(words, tags, f"line {number - len(rows)} of {path}")
       rows = []
 
 

@@ -1,8 +1,8 @@
 """GLUE: columns of each task's files, metrics, and files for GLUE's site."""
 
 from collections.abc import Mapping
-import dataclasses
 import os
+from typing import NamedTuple
 
 from absl import logging
 import numpy as np
@@ -30,8 +30,7 @@ _MNLI_FILES = {
 _DIAGNOSTIC_FILE = "diagnostic/diagnostic.tsv"  # Another name under which AX.tsv is distributed.
 
 
-@dataclasses.dataclass(frozen=True)
-class GlueTask:
+class GlueTask(NamedTuple):
   """One task of GLUE."""
 
   folder: str  # As GLUE names it, also of its submission file.
@@ -40,8 +39,8 @@ class GlueTask:
   label_names: tuple[str, ...] = ("0", "1")  # Empty: regression.
   metrics: tuple[str, ...] = ("accuracy",)  # The first decides.
   columns: tuple[str, ...] = ()  # Names by position where train and dev have no header.
-  files: Mapping[str, str] = dataclasses.field(default_factory=lambda: _FILES)
-  submission: Mapping[str, str] = dataclasses.field(default_factory=dict)  # Split → its file.
+  files: Mapping[str, str] = _FILES
+  submission: Mapping[str, str] = {}  # Split → its file.
 
   @property
   def name(self) -> str:
@@ -128,19 +127,19 @@ def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
       f"{task.folder}'s {split} file needs rows, and the columns {', '.join(needed)}. Received: "
       f"{path} with {len(rows)} rows and {', '.join(columns)}. Is it the file of another task?"
     )
-  positions = [columns.index(name) for name in needed]
   # Test rows are identified by their first column; the others have no number of their own.
   has_numbers = is_test and columns[0] in ("index", "id")
 
   # One example from each complete row.
   examples = []
   for number, cells in enumerate(rows):
-    if len(cells) <= max(positions):  # QQP's release has some.
+    row = dict(zip(columns, cells, strict=False))
+    if not set(needed) <= set(row):  # QQP's release has some.
       continue
-    texts = [cells[position] for position in positions]
+    texts = [row[name] for name in task.texts]
     label = None
     if not is_test:
-      label = texts.pop().strip()
+      label = row[task.label].strip()
     example_id = str(number)
     if has_numbers:
       example_id = cells[0]

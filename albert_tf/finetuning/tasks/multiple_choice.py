@@ -8,7 +8,6 @@ import numpy as np
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.choices import ChoiceExample
-from albert_tf.finetuning.tasks.rows import PackedRows, tokenized
 from albert_tf.finetuning.tasks.scores import ScoresTask
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -34,6 +33,9 @@ class MultipleChoiceTask(ScoresTask):
   """
 
   best_metric = "accuracy"
+  # A context is repeated for each choice only when its rows are packed.
+  input_kind = "choices"
+  inputs: Mapping[str, str] = {"context": "context", "question": "question", "choices": "choices"}
 
   def __init__(
     self,
@@ -63,24 +65,7 @@ class MultipleChoiceTask(ScoresTask):
       max_seq_length=max_seq_length,
       max_qa_length=max_qa_length,
     )
-    super().__init__(spec, splits, names=choice_names[: max(counts)])
-    self._tokenizer = tokenizer
-
-  def rows(self, examples: Sequence[ChoiceExample]) -> PackedRows:
-    """Rows `[C, S]` of each question."""
-    # The context is repeated for each choice only when rows are packed.
-    columns = {
-      "context": [example.context for example in examples],
-      "question": [example.question for example in examples],
-      "choices": [example.choices for example in examples],
-    }
-    return tokenized(
-      self._tokenizer,
-      "choices",
-      columns,
-      max_length=self.spec.max_seq_length,
-      max_qa_length=self.spec.max_qa_length,
-    )
+    super().__init__(spec, splits, names=choice_names[: max(counts)], tokenizer=tokenizer)
 
   def metrics(
     self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[ChoiceExample]

@@ -8,12 +8,8 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from albert_tf.compat import coordinator_cpu
-from albert_tf.keras_api.preprocessor import AlbertPreprocessor
 from albert_tf.progress import track
-from albert_tf.tokenization import Tokenizer
 
 # Examples tokenized together: enough to keep TensorFlow busy, and few enough for padded rows.
 AT_ONCE = 1024
@@ -31,15 +27,15 @@ class PackedRows(Sequence[Mapping[str, np.ndarray]]):
 
   Attributes:
     ids: ids of each example `[…, s]`, padded if its rows (such as choices) have different lengths.
-    lengths: lengths of each example's rows `[…]`, without padding.
-    second_begins: positions `[…]` of the first token of the second segment, for each example.
+    lengths: lengths `[n, …]` of each example's rows, without padding.
+    second_begins: positions `[n, …]` of the first token of the second segment.
     p_mask: whether items have "p_mask", of SQuAD 2.0.
     scalars: name → one more number of each example, `[n]`.
   """
 
   ids: Sequence[np.ndarray]
-  lengths: Sequence[Any]
-  second_begins: Sequence[Any]
+  lengths: np.ndarray
+  second_begins: np.ndarray
   p_mask: bool = False
   scalars: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
@@ -47,8 +43,8 @@ class PackedRows(Sequence[Mapping[str, np.ndarray]]):
   def of(cls, batches: Iterable[Mapping[str, Any]], *, p_mask: bool = False) -> "PackedRows":
     """Rows without padding, of batches of `input_ids`, `input_mask`, `segment_ids` `[b, …, S]`."""
     ids = []
-    lengths: list[Any] = []
-    second_begins: list[Any] = []
+    lengths = []
+    second_begins = []
     for batch in batches:
       # Only ids are kept, in two bytes where they fit: all rows of RACE as int32 would take 2 GB.
       batch_ids = np.asarray(batch["input_ids"])
@@ -59,16 +55,14 @@ class PackedRows(Sequence[Mapping[str, np.ndarray]]):
       for row, row_lengths in zip(batch_ids, batch_lengths, strict=True):
         # A copy: a view would keep the whole padded batch in memory.
         ids.append(row[..., : np.max(row_lengths)].copy())
-      lengths.extend(batch_lengths)
-      second_begins.extend(batch_lengths - second_lengths)
-    return cls(ids, lengths, second_begins, p_mask)
+      lengths.append(batch_lengths)
+      second_begins.append(batch_lengths - second_lengths)
+    return cls(ids, np.concatenate(lengths), np.concatenate(second_begins), p_mask)
 
-  def take(self, numbers: Sequence[int] | np.ndarray, **scalars: np.ndarray) -> "PackedRows":
+  def take(self, numbers: np.ndarray, **scalars: np.ndarray) -> "PackedRows":
     """The examples with these numbers, with additional scalars of each."""
     ids = [self.ids[i] for i in numbers]
-    lengths = [self.lengths[i] for i in numbers]
-    second_begins = [self.second_begins[i] for i in numbers]
-    return PackedRows(ids, lengths, second_begins, self.p_mask, scalars)
+    return PackedRows(ids, self.lengths[numbers], self.second_begins[numbers], self.p_mask, scalars)
 
   def __len__(self) -> int:
     return len(self.ids)
@@ -91,27 +85,6 @@ class PackedRows(Sequence[Mapping[str, np.ndarray]]):
     for name, values in self.scalars.items():
       row[name] = values[index]
     return row
-
-
-def tokenized(
-  tokenizer: Tokenizer, kind: str, columns: Mapping[str, Any], **sizes: Any
-) -> PackedRows:
-  """Tokenizes examples with the ops of a SavedModel.
-
-  Args:
-    tokenizer: tokenizer of the weights.
-    kind, sizes: see `AlbertPreprocessor`.
-    columns: the preprocessor's inputs by name, with a value for each example; columns of None are
-      left out.
-  """
-  columns = {name: column for name, column in columns.items() if set(column) != {None}}
-  blocks = in_blocks(max(map(len, columns.values())), desc="Tokenizing")
-  # The tables too: a slice's first host could not give them to us.
-  with tf.device(coordinator_cpu()):
-    pack = AlbertPreprocessor(tokenizer, kind=kind, **sizes).pack
-    return PackedRows.of(
-      pack({name: column[block] for name, column in columns.items()}) for block in blocks
-    )
 
 
 def in_blocks(count: int, *, desc: str) -> Iterable[slice]:

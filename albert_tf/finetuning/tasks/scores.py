@@ -16,8 +16,10 @@ from absl import logging
 import keras
 import numpy as np
 from scipy import special
+import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.compat import coordinator_cpu
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import finite_number
@@ -28,7 +30,9 @@ from albert_tf.finetuning.tasks.base import (
   Outputs,
   write_tsv,
 )
-from albert_tf.finetuning.tasks.rows import PackedRows
+from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
+from albert_tf.keras_api.preprocessor import AlbertPreprocessor
+from albert_tf.tokenization import Tokenizer
 
 
 class LabelledTask(FineTuningTask):
@@ -39,17 +43,51 @@ class LabelledTask(FineTuningTask):
     splits: "train", "eval", "test", "eval_…", "test_…" → examples with an `id` and a `label` (None
       if unknown).
     names: labels of the C classes or choices; empty: labels are values.
+    tokenizer: tokenizer of the weights.
+
+  Attributes:
+    input_kind: the kind of `AlbertPreprocessor` that makes the rows.
+    inputs: each of its inputs, and the field of an example that it is made of.
   """
 
-  def __init__(self, spec: TaskSpec, splits: Mapping[str, Sequence[Any]], *, names: Sequence[str]):
+  input_kind: str
+  inputs: Mapping[str, str]
+
+  def __init__(
+    self,
+    spec: TaskSpec,
+    splits: Mapping[str, Sequence[Any]],
+    *,
+    names: Sequence[str],
+    tokenizer: Tokenizer,
+  ):
     self.spec = spec
     self.splits = dict(splits)
     self.names = tuple(names)
     self._class_numbers = {name: number for number, name in enumerate(names)}
+    self._tokenizer = tokenizer
 
-  @abc.abstractmethod
   def rows(self, examples: Sequence[Any]) -> PackedRows:
-    """The model's input features of the examples."""
+    """The model's input features of the examples, made with the ops of a SavedModel."""
+    columns = {}
+    for name, field in self.inputs.items():
+      column = [getattr(example, field) for example in examples]
+      # Single texts have no second one.
+      if set(column) != {None}:
+        columns[name] = column
+    blocks = in_blocks(len(examples), desc="Tokenizing")
+    # The tables too: a slice's first host could not give them to us.
+    with tf.device(coordinator_cpu()):
+      preprocessor = AlbertPreprocessor(
+        self._tokenizer,
+        kind=self.input_kind,
+        max_length=self.spec.max_seq_length,
+        max_qa_length=self.spec.max_qa_length,
+      )
+      return PackedRows.of(
+        preprocessor.pack({name: column[block] for name, column in columns.items()})
+        for block in blocks
+      )
 
   @functools.cache  # noqa: B019  A task is needed until the command ends.
   def features(self, split: str) -> FeatureSet:
@@ -120,18 +158,18 @@ class ScoresTask(LabelledTask):
     """Probabilities of the classes, `[n, C]`."""
     return special.softmax(scores, axis=-1)
 
+  def losses(self, labels: np.ndarray, scores: np.ndarray) -> Any:
+    """The losses, float64: the model's own loss is a mean of batches in its precision."""
+    if self.names:
+      return -special.log_softmax(scores, axis=-1)[np.arange(len(labels)), labels]
+    return (labels - scores[:, 0]) ** 2
+
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
     """The task's `metrics` and the mean `loss`."""
     labels = self.gold(split)
-    predictions = self.predictions(outputs)
-    # In float64: the model's own loss is a mean of batches in its precision.
-    if self.names:
-      logits = np.asarray(outputs[UNNAMED_OUTPUT], np.float64)
-      losses = -special.log_softmax(logits, axis=-1)[np.arange(len(labels)), labels]
-    else:
-      losses = (labels.astype(np.float64) - predictions) ** 2
-    values = self.metrics(labels, predictions, self.split(split))
-    return values | {"loss": float(losses.mean())}
+    scores = np.asarray(outputs[UNNAMED_OUTPUT], np.float64)
+    values = self.metrics(labels, self.predictions(outputs), self.split(split))
+    return values | {"loss": float(self.losses(labels, scores).mean())}
 
   def label_text(self, prediction: Any) -> str:
     """The text of a prediction."""
@@ -146,16 +184,14 @@ class ScoresTask(LabelledTask):
     a fingerprint of the examples that they are for.
     """
     examples = self.splits[split]
-    header = ["id", "prediction", "label"] + [f"probability_{name}" for name in self.names]
-    rows = [header]
-    for example, prediction in zip(examples, self.predictions(outputs), strict=True):
-      rows.append([example.id, self.label_text(prediction), label_cell(example.label)])
-    # Values have no probabilities.
     scores = np.asarray(outputs[UNNAMED_OUTPUT], np.float32)
-    if self.names:
-      probabilities = self.probabilities(scores.astype(np.float64))
-      for row, values in zip(rows[1:], probabilities, strict=True):
-        row += [f"{value:.6f}" for value in values]
+    # Values have no probabilities: there are no names, and no columns.
+    probabilities = self.probabilities(scores.astype(np.float64))[:, : len(self.names)]
+    rows = [["id", "prediction", "label"] + [f"probability_{name}" for name in self.names]]
+    columns = (examples, self.predictions(outputs), probabilities)
+    for example, prediction, of_classes in zip(*columns, strict=True):
+      row = [example.id, self.label_text(prediction), label_cell(example.label)]
+      rows.append(row + [f"{probability:.6f}" for probability in of_classes])
     write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), rows)
     with files.atomic_writer(os.path.join(directory, f"scores_{split}.npz")) as stream:
       np.savez(stream, scores=scores, examples=np.array(_fingerprint(examples)))

@@ -10,7 +10,7 @@ import numpy as np
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs, write_tsv
-from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks, tokenized
+from albert_tf.finetuning.tasks.rows import in_blocks
 from albert_tf.finetuning.tasks.scores import LabelledTask, label_cell
 from albert_tf.finetuning.tasks.text import METRICS
 from albert_tf.finetuning.tasks.text_tables import TextExample
@@ -35,6 +35,9 @@ class SentenceTask(LabelledTask):
     UserError: a text is empty.
   """
 
+  input_kind = "sentences"
+  inputs: Mapping[str, str] = {"text": "text", "positive": "pair", "negative": "negative"}
+
   def __init__(
     self,
     spec: TaskSpec,
@@ -44,12 +47,11 @@ class SentenceTask(LabelledTask):
     max_score: float = 1.0,
     temperature: float = 0.05,
   ):
-    super().__init__(spec, splits, names=())
+    super().__init__(spec, splits, names=(), tokenizer=tokenizer)
     self.training_options = {"temperature": temperature}
     self.best_metric = "accuracy"
     if self.is_scored("eval"):
       self.best_metric = "spearman"
-    self._tokenizer = tokenizer
     self._max_score = max_score
     # An empty text would have a vector like any other.
     for split, examples in splits.items():
@@ -64,16 +66,6 @@ class SentenceTask(LabelledTask):
   def is_scored(self, split: str) -> bool:
     """Whether a split's pairs have scores."""
     return all(example.label is not None for example in self.splits.get(split, ()))
-
-  def rows(self, examples: Sequence[TextExample]) -> PackedRows:
-    """Rows `[N, S]` of each example's N texts."""
-    columns = {
-      "text": [example.text for example in examples],
-      "positive": [example.pair for example in examples],
-      "negative": [example.negative for example in examples],
-    }
-    length = self.spec.max_seq_length
-    return tokenized(self._tokenizer, "sentences", columns, max_length=length)
 
   @functools.cache  # noqa: B019  A task is needed until the command ends.
   def gold(self, split: str) -> np.ndarray:

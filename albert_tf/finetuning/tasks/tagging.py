@@ -93,7 +93,7 @@ class TaggingTask(FineTuningTask):
 
     Every word counts once. A word without tokens has the tag "O" or the most frequent tag.
     """
-    gold = [sentence.tags or () for sentence in self.splits[split]]
+    gold = [sentence.tags for sentence in self.splits[split]]
     predicted = self.predict(outputs, split)
     words = zip(itertools.chain(*gold), itertools.chain(*predicted), strict=True)
     scores = {"accuracy": float(np.mean([tag == answer for tag, answer in words]))}
@@ -128,10 +128,8 @@ class TaggingTask(FineTuningTask):
     """Writes `predictions_SPLIT.tsv`: in each line a word, its tag if known, and the predicted tag."""
     rows: list[Sequence[str]] = []
     for sentence, predicted in zip(self.splits[split], self.predict(outputs, split), strict=True):
-      columns: list[Sequence[str]] = [sentence.words]
-      if sentence.tags is not None:
-        columns.append(sentence.tags)
-      columns.append(predicted)
+      # The sentence may have no tags of its own.
+      columns = filter(None, (sentence.words, sentence.tags, predicted))
       rows.extend(zip(*columns, strict=True))
       rows.append([""])  # A blank line ends a sentence.
     write_tsv(os.path.join(directory, f"predictions_{split}.tsv"), rows)
@@ -141,7 +139,7 @@ def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[
   counts: Counter[str] = Counter()
   # Evaluation too: a rare tag may occur only there, and must have an id to be scored.
   for sentence in itertools.chain(splits.get("train", ()), splits.get("eval", ())):
-    if sentence.tags is None:
+    if not sentence.tags:
       raise UserError(
         "Training and evaluation sentences have a tag for each word. Received: none in "
         f"{sentence.where}. Choose the column with --tag_column or the key with --tag_key."
@@ -207,7 +205,7 @@ def align(
     packer = graph_tokenizer(tokenizer)
     rows = PackedRows.of(batches())
   places = np.concatenate(places_of_blocks)
-  if any(sentence.tags is None for sentence in sentences):
+  if not all(sentence.tags for sentence in sentences):
     return FeatureSet(rows), places
   return _with_labels(rows, sentences, places, label_ids), places
 
@@ -222,7 +220,7 @@ def _with_labels(
   # Tokens without a tag of their own have label and weight 0.
   labels = [np.zeros(length, np.int32) for length in rows.lengths]
   weights = [np.zeros(length, np.float32) for length in rows.lengths]
-  words = ((sentence, tag) for sentence in sentences for tag in sentence.tags or ())
+  words = ((sentence, tag) for sentence in sentences for tag in sentence.tags)
   for (sentence, tag), (row, position) in zip(words, places.tolist(), strict=True):
     if tag not in label_ids:
       raise UserError(

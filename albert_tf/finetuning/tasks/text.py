@@ -14,7 +14,6 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import TableColumns, read_splits, read_table
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
-from albert_tf.finetuning.tasks.rows import PackedRows, tokenized
 from albert_tf.finetuning.tasks.scores import ScoresTask, label_cell
 from albert_tf.finetuning.tasks.text_tables import TextExample, table_examples
 from albert_tf.tokenization import Tokenizer
@@ -53,6 +52,9 @@ METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
 class TextTask(ScoresTask):
   """A classification or regression task on texts.
 
+  A row is [CLS] a [SEP] b [SEP]. The longer text is cut at its end until both fit; an empty second
+  text makes a single segment.
+
   Args:
     spec: kind "classification" or "regression"; `MultiLabelTask` has "multi_label".
     splits: "train", "eval", "test", "eval_…", "test_…" → examples.
@@ -60,6 +62,8 @@ class TextTask(ScoresTask):
     metric_names: keys of `metric_functions`; the first chooses the best checkpoint.
   """
 
+  input_kind = "text"
+  inputs: Mapping[str, str] = {"text": "text", "text_pair": "pair"}
   metric_functions = METRICS  # A subclass may have others.
 
   def __init__(
@@ -70,13 +74,9 @@ class TextTask(ScoresTask):
     tokenizer: Tokenizer,
     metric_names: Sequence[str],
   ):
-    super().__init__(spec, splits, names=spec.label_names)
+    super().__init__(spec, splits, names=spec.label_names, tokenizer=tokenizer)
     self.best_metric = metric_names[0]
-    self._tokenizer = tokenizer
     self._metric_names = metric_names
-
-  def rows(self, examples: Sequence[TextExample]) -> PackedRows:
-    return text_rows(examples, self._tokenizer, max_length=self.spec.max_seq_length)
 
   def metrics(
     self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[TextExample]
@@ -92,20 +92,6 @@ class TextTask(ScoresTask):
       for name, score in zip(self.names, class_scores, strict=True):
         values[f"f1_{name}"] = float(score)
     return values
-
-
-def text_rows(
-  examples: Sequence[TextExample], tokenizer: Tokenizer, *, max_length: int
-) -> PackedRows:
-  """Rows [CLS] a [SEP] b [SEP] of each example.
-
-  The longer text is cut at its end until both fit; an empty second text makes a single segment.
-  """
-  columns = {
-    "text": [example.text for example in examples],
-    "text_pair": [example.pair for example in examples],
-  }
-  return tokenized(tokenizer, "text", columns, max_length=max_length)
 
 
 # ------------------------------------------------------------------ labels that overlap
@@ -146,11 +132,13 @@ class MultiLabelTask(TextTask):
   def label_text(self, prediction: Any) -> str:
     return label_cell(tuple(itertools.compress(self.names, prediction)))
 
+  def losses(self, labels: np.ndarray, scores: np.ndarray) -> Any:
+    return np.logaddexp(0, scores) - scores * labels
+
   def evaluate(self, outputs: Outputs, split: str = "eval") -> dict[str, float]:
     """`average_precision` over labels with examples, F1, `loss`, and thresholds for "eval"."""
     gold = self.gold(split)  # [n, C]
-    scores = np.asarray(outputs[UNNAMED_OUTPUT], np.float64)
-    probabilities = special.expit(scores)
+    probabilities = special.expit(np.asarray(outputs[UNNAMED_OUTPUT], np.float64))
     # Chosen before F1 is computed, which depends on them.
     if split == "eval":
       self._thresholds = self._fixed_thresholds or best_thresholds(gold, probabilities)
@@ -161,9 +149,7 @@ class MultiLabelTask(TextTask):
       precision = float(
         sklearn_metrics.average_precision_score(gold[:, occurs], probabilities[:, occurs])
       )
-    values = {"average_precision": precision}
-    values |= self.metrics(gold, self.predictions(outputs), self.split(split))
-    values["loss"] = float((np.logaddexp(0, scores) - scores * gold).mean())
+    values = {"average_precision": precision} | super().evaluate(outputs, split)
     if split == "eval":
       for name, threshold in zip(self.names, self._thresholds, strict=True):
         values[f"threshold_{name}"] = threshold

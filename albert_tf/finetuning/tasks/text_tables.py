@@ -24,12 +24,6 @@ class TextExample(NamedTuple):
   label: str | tuple[str, ...] | None = None  # "multi_label": a tuple of all; None: not known.
   negative: str | None = None  # A third text, unlike the first one.
 
-  @property
-  def is_complete(self) -> bool:
-    """Whether it can be trained on: it has a label, and at least one text."""
-    has_text = bool(self.text.strip() or (self.pair or "").strip())
-    return has_text and self.label is not None
-
 
 def table_examples(
   table: Table, columns: TableColumns, *, labelled: bool, numbers: bool = False
@@ -57,11 +51,19 @@ def table_examples(
       label = _read_label(row, columns, where=where)
     if labelled and numbers:
       _check_number(label, where=where)
-    example = _example(row, columns, number=number, label=label)
-    if labelled and not example.is_complete:
+    # Empty cells are empty texts.
+    texts = [cell_text(row.get(name)) for name in columns.texts]  # One or two.
+    if labelled and (label is None or not any(map(str.strip, texts))):
       incomplete.append(where)
-    else:
-      examples.append(example)
+      continue
+    # Without a column of names, rows are numbered from 0 as in GLUE.
+    example_id = str(number)
+    if columns.id:
+      example_id = cell_text(row.get(columns.id))
+    negative = None
+    if columns.negative:
+      negative = cell_text(row.get(columns.negative))
+    examples.append(TextExample(example_id, *texts)._replace(label=label, negative=negative))
 
   # A row without a label would be a class of its own, and one without a text would teach nothing.
   if incomplete and not columns.skip_incomplete_rows:
@@ -83,21 +85,6 @@ def table_examples(
       "%s: %d of %d rows have none of the labels", table.source, num_without, len(examples)
     )
   return examples
-
-
-def _example(
-  row: Mapping[str, Any], columns: TableColumns, *, number: int, label: Any
-) -> TextExample:
-  """One row as an example; empty cells are empty texts."""
-  # Without a column of names, rows are numbered from 0 as in GLUE.
-  example_id = str(number)
-  if columns.id:
-    example_id = cell_text(row.get(columns.id))
-  texts = [cell_text(row.get(name)) for name in columns.texts]  # One or two.
-  negative = None
-  if columns.negative:
-    negative = cell_text(row.get(columns.negative))
-  return TextExample(example_id, *texts)._replace(label=label, negative=negative)
 
 
 # ------------------------------------------------------------------ labels
@@ -136,23 +123,17 @@ def _marked_labels(
   row: Mapping[str, Any], names: Sequence[str], *, where: str
 ) -> tuple[str, ...] | None:
   """The labels whose columns hold 1; None if a column is empty."""
-  labels = []
-  is_complete = True
+  marks = {name: (_label(row.get(name)) or "").lower() for name in names}
   # A wrong mark is reported even where another column is empty.
-  for name in names:
-    mark = _label(row.get(name))
-    if mark is None:
-      is_complete = False
-    elif mark.lower() in ("1", "true"):
-      labels.append(name)
-    elif mark.lower() not in ("0", "false"):
+  for mark in marks.values():
+    if mark not in ("", "0", "1", "false", "true"):
       raise UserError(
         f"Each of several label columns holds 0 or 1. Received: {mark!r} in {where}. A column with "
         "names of labels is named alone."
       )
-  if not is_complete:
+  if "" in marks.values():
     return None
-  return tuple(labels)
+  return tuple(name for name, mark in marks.items() if mark in ("1", "true"))
 
 
 def _check_number(label: str | None, *, where: str) -> None:
