@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from reference.batches import numpy_batch
-from support.tiny_finetuning import QUICK, made_up_texts, tiny_run_of, tiny_task, tokenizer
+from support.tiny_finetuning import QUICK, made_up_texts, tiny_run_of, tiny_task
 import tensorflow as tf
 
 from albert_tf.finetuning.engine.batches import (
@@ -18,7 +18,6 @@ from albert_tf.finetuning.engine.batches import (
 )
 from albert_tf.finetuning.engine.fit import Predictor
 from albert_tf.finetuning.tasks.base import FeatureSet
-from albert_tf.finetuning.tasks.text import text_rows
 from albert_tf.pipelines.batches import HostShard
 
 ONE_HOST = HostShard()
@@ -53,28 +52,20 @@ def made_up_splits(count=13):
     return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": ids % 2}
 
   rows = [row(n) for n in lengths]
+  choices = [{"input_ids": rng.integers(0, 99, (3, n)).astype(np.int32)} for n in lengths]
   spans = [
     {**row(n), "p_mask": np.zeros(n, np.int32), "start_positions": np.int32(n - 1)} for n in lengths
   ]
+  values = rng.normal(size=count).astype(np.float32)
   positions = np.arange(count, dtype=np.int32)
+  span_labels = {"start_log_probs": positions, "cls_logits": (positions % 2).astype(np.float32)}
+  tags = [rng.integers(0, 4, n).astype(np.int32) for n in lengths]
+  tag_weights = [rng.integers(0, 2, n).astype(np.float32) for n in lengths]
   return {
-    "plain": FeatureSet(
-      rows, rng.normal(size=count).astype(np.float32), weights=rng.uniform(size=count)
-    ),
-    "choices": FeatureSet(
-      [{"input_ids": rng.integers(0, 99, (3, n)).astype(np.int32)} for n in lengths], positions % 3
-    ),
-    "spans": FeatureSet(
-      spans,
-      {"start_log_probs": positions, "cls_logits": (positions % 2).astype(np.float32)},
-      pad_values={"p_mask": 1},
-    ),
-    "tags": FeatureSet(
-      rows,
-      [rng.integers(0, 4, n).astype(np.int32) for n in lengths],
-      pad_values={"labels": -1},
-      weights=[rng.integers(0, 2, n).astype(np.float32) for n in lengths],
-    ),
+    "plain": FeatureSet(rows, values, weights=rng.uniform(size=count)),
+    "choices": FeatureSet(choices, positions % 3),
+    "spans": FeatureSet(spans, span_labels, pad_values={"p_mask": 1}),
+    "tags": FeatureSet(rows, tags, weights=tag_weights),
   }
 
 
@@ -107,21 +98,15 @@ def test_batches_are_those_of_the_twin(kind, multiple):
     for rows in epoch_plan(features.lengths, batching, seed=5, epoch=epoch)[: 7 - step]:
       length = batching.length(features.lengths[rows].max())
       x, y, weights = numpy_batch(features, rows, batch_size=4, length=length)
-      seeds = np.random.default_rng([1, 5, step]).integers(
-        0, np.iinfo(np.int32).max, (4, 2), np.int32
-      )
+      stream = np.random.default_rng([1, 5, step])
+      seeds = stream.integers(0, np.iinfo(np.int32).max, (4, 2), np.int32)
       assert_equal(seen[step], ({**x, "dropout_seed": seeds}, y, weights))
       step += 1
   assert len(seen) == step == 7
-  for one, other in zip(
-    host_batches(features, batching, num_steps=7, first_step=5), seen[5:], strict=True
-  ):
-    assert_equal(one, other)
-  hosts = [
-    host_batches(features, batching, HostShard(num_replicas=4, num_hosts=2, host=host), num_steps=7)
-    for host in (0, 1)
-  ]
-  assert {len(part[2] if kind != "spans" else part[1]["cls_logits"]) for part in hosts[0]} == {1}
+  assert_equal(host_batches(features, batching, num_steps=7, first_step=5), seen[5:])
+  shards = [HostShard(num_replicas=4, num_hosts=2, host=host) for host in (0, 1)]
+  hosts = [host_batches(features, batching, shard, num_steps=7) for shard in shards]
+  assert {len(x["input_ids"]) for x, _, _ in hosts[0]} == {1}
   for step, whole in enumerate(seen):
     assert_equal(joined([part for host in hosts for part in host[2 * step : 2 * step + 2]]), whole)
 
@@ -131,7 +116,7 @@ def test_the_graph_does_not_grow_with_the_data(multiple):
   """Rows are inputs of the pipeline and not constants; shapes are static if possible."""
   sizes, batching = [], Batching(batch_size=4, max_length=40, bucket_multiple=multiple)
   for count in (11, 500):
-    rows = text_rows(made_up_texts(count), tokenizer(), max_length=40)
+    rows = tiny_task({}).rows(made_up_texts(count))
     flat = FlatFeatures.of(FeatureSet(rows, np.arange(count, dtype=np.int32)))
     plan = training_plan(flat, batching, seed=0, num_steps=5)
     dataset = planned_dataset(flat, plan, batching, shard=ONE_HOST)
@@ -149,17 +134,15 @@ def test_the_graph_does_not_grow_with_the_data(multiple):
 
 
 def test_prediction_does_not_depend_on_batches_or_replicas(mirrored_2):
-  features = FeatureSet(text_rows(made_up_texts(13), tokenizer(), max_length=40))
+  task = tiny_task({"eval": made_up_texts(13)})
   outputs = []
   for strategy, size, multiple in (
-    (tf.distribute.get_strategy(), 4, 8),
     (tf.distribute.get_strategy(), 64, 0),
     (mirrored_2, 6, 8),
   ):
     keras.utils.set_random_seed(1)
     settings = dataclasses.replace(QUICK, eval_batch_size=size, bucket_multiple=multiple)
-    run = tiny_run_of(tiny_task({}), settings, strategy, {"eval": features})
+    run = tiny_run_of(task, settings, strategy, {"eval": task.features("eval")})
     outputs.append(Predictor(run, run.build_model())("eval")["logits"])
   assert outputs[0].shape == (13, 2)
-  for other in outputs[1:]:
-    np.testing.assert_allclose(outputs[0], other, atol=2e-5)
+  np.testing.assert_allclose(*outputs, atol=2e-5)

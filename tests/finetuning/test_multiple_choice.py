@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from reference.batches import numpy_batch
-from support import tiny_run
+from support.tiny_run import tokenizer
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import Table
@@ -18,11 +18,6 @@ from albert_tf.finetuning.tasks.choices import (
 from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-  return tiny_run.tokenizer()
-
-
 def example(**changes):
   values = {
     "context": "birds sing all day",
@@ -32,34 +27,29 @@ def example(**changes):
   return ChoiceExample(**{"id": "q", "label": "B", **values, **changes})
 
 
-def plain_row(tokenizer, context, text, *, max_seq_length, max_qa_length):
+def plain_row(context, text, *, max_seq_length, max_qa_length):
   """The row of one choice by the rule of the original."""
-  tail = tokenizer.encode(text)
+  tail = tokenizer().encode(text)
   tail = tail[max(0, len(tail) - min(max_qa_length, max_seq_length - 3)) :]
-  head = tokenizer.encode(context)
+  head = tokenizer().encode(context)
   while len(head) + len(tail) > max_seq_length - 3:
     head.pop()
-  ids = [tokenizer.cls_id, *head, tokenizer.sep_id, *tail, tokenizer.sep_id]
+  ids = [tokenizer().cls_id, *head, tokenizer().sep_id, *tail, tokenizer().sep_id]
   return ids, [0] * (len(head) + 2) + [1] * (len(tail) + 1)
 
 
 @pytest.mark.parametrize(
   ("max_seq_length", "max_qa_length"), [(64, 32), (24, 32), (24, 5), (14, 3), (8, 32), (5, 1)]
 )
-def test_packing_equals_the_rule(tokenizer, max_seq_length, max_qa_length):
+def test_packing_equals_the_rule(max_seq_length, max_qa_length):
+  sizes = {"max_seq_length": max_seq_length, "max_qa_length": max_qa_length}
+  blanks = {"question": "ＢＬＵＥ _ and ＿", "choices": ("a", "small birds sing", "")}
   examples = [
     example(label=None),
-    example(
-      context="the sky " * 40, question="ＢＬＵＥ _ and ＿", choices=("a", "small birds sing", "")
-    ),
+    example(context="the sky " * 40, **blanks),
     example(context="", question="", choices=("day", "day long", "the sky is blue and green")),
   ]
-  task = MultipleChoiceTask(
-    splits={"test": examples},
-    tokenizer=tokenizer,
-    max_seq_length=max_seq_length,
-    max_qa_length=max_qa_length,
-  )
+  task = MultipleChoiceTask(splits={"test": examples}, tokenizer=tokenizer(), **sizes)
   x, _, _ = numpy_batch(task.features("test"), range(3), batch_size=3, length=max_seq_length)
   texts = [
     ["the grass is green", "the grass is small", "the grass is old trees"],
@@ -68,16 +58,14 @@ def test_packing_equals_the_rule(tokenizer, max_seq_length, max_qa_length):
   ]
   for row, (source, choices) in enumerate(zip(examples, texts, strict=True)):
     for choice, text in enumerate(choices):
-      ids, segments = plain_row(
-        tokenizer, source.context, text, max_seq_length=max_seq_length, max_qa_length=max_qa_length
-      )
+      ids, segments = plain_row(source.context, text, **sizes)
       rest = [0] * (max_seq_length - len(ids))
       assert x["input_ids"][row, choice].tolist() == ids + rest
       assert x["segment_ids"][row, choice].tolist() == segments + rest
       assert x["input_mask"][row, choice].tolist() == [1] * len(ids) + rest
 
 
-def test_scores_by_group_and_predictions(tokenizer, tmp_path):
+def test_scores_by_group_and_predictions(tmp_path):
   labels = ["A", "B", "C", "A"]
   examples = [
     example(id=f"q{number}\tx", label=label, group="high" if number > 1 else "middle")
@@ -85,9 +73,10 @@ def test_scores_by_group_and_predictions(tokenizer, tmp_path):
   ]
   splits = {"eval": examples, "test": [example(label=None)], "eval_wrong": [example(label="D")]}
   mixed = {"train": [example()], "eval": [example(id="row 5", choices=("a", "b"))]}
+  options = {"tokenizer": tokenizer(), "max_seq_length": 24, "max_qa_length": 12}
   with pytest.raises(UserError, match="3 in q, 2 in row 5"):
-    MultipleChoiceTask(splits=mixed, tokenizer=tokenizer, max_seq_length=64, max_qa_length=32)
-  task = MultipleChoiceTask(splits=splits, tokenizer=tokenizer, max_seq_length=24, max_qa_length=12)
+    MultipleChoiceTask(splits=mixed, **options)
+  task = MultipleChoiceTask(splits=splits, **options)
   logits = np.log([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.7, 0.2, 0.1], [0.5, 0.25, 0.25]])
   wanted = {"accuracy": 0.75, "accuracy_middle": 1.0, "accuracy_high": 0.5}
   wanted["loss"] = -np.log([0.6, 0.5, 0.1, 0.5]).mean()
@@ -100,12 +89,10 @@ def test_scores_by_group_and_predictions(tokenizer, tmp_path):
   assert task.features("test").labels is None
   task.write_predictions({"logits": logits[:1]}, "test", str(tmp_path))
   assert "\tA\t\t0.6" in (tmp_path / "predictions_test.tsv").read_text()
-  for split, message in (
-    ("train", "needs train data"),
-    ("eval_wrong", "one of A, B, C. Received: 'D'"),
-  ):
-    with pytest.raises(UserError, match=message):
-      task.features(split)
+  with pytest.raises(UserError, match="needs train data"):
+    task.features("train")
+  with pytest.raises(UserError, match=r"one of A, B, C\. Received: 'D'"):
+    task.features("eval_wrong")
 
 
 # ------------------------------------------------------------------ a person's own table
@@ -116,29 +103,23 @@ def table(*rows):
   return Table(source="t.csv", names=list(names), rows=rows, lines=range(2, 99))
 
 
-def test_columns_for_each_choice_and_a_context(tokenizer):
+def test_columns_for_each_choice_and_a_context():
   rows = [
     {"passage": "p", "q": "", "a": "x", "b": 3.0, "gold": 1, "n": "first"},
     {"passage": None, "q": "q", "a": "x", "b": 4, "gold": None, "n": ""},
   ]
-  names = {
-    "context_column": "passage",
-    "question_column": "q",
-    "label_column": "gold",
-    "id_column": "n",
-  }
-  columns = ChoiceColumns(choice_columns=("a", "b"), **names)
+  columns = ChoiceColumns(
+    context_column="passage", question_column="q", choice_columns=("a", "b"), label_column="gold",
+    id_column="n",
+  )  # fmt: skip
   first, second = choice_examples(table(*rows), columns)
   assert first == ("first", "p", "", ("x", "3"), "1", "")
   assert second == ("line 3 of t.csv", "", "q", ("x", "4"), None, "")
-  (bare,) = choice_examples(
-    table({"question": "q", "choices": ["a", "b"]}), ChoiceColumns(), labelled=False
-  )
-  assert (bare.choices, bare.label) == (("a", "b"), None)
-  sizes = {"max_seq_length": 24, "max_qa_length": 12}
-  task = MultipleChoiceTask(
-    splits={"eval": [first]}, tokenizer=tokenizer, choice_names=("0", "1", "2"), **sizes
-  )
+  bare = table({"question": "q", "choices": ["a", "b"]})
+  (only,) = choice_examples(bare, ChoiceColumns(), labelled=False)
+  assert (only.choices, only.label) == (("a", "b"), None)
+  options = {"tokenizer": tokenizer(), "max_seq_length": 24, "max_qa_length": 12}
+  task = MultipleChoiceTask(splits={"eval": [first]}, choice_names=("0", "1", "2"), **options)
   assert task.gold("eval").tolist() == [1]
 
 
@@ -185,11 +166,8 @@ def test_both_layouts_give_the_same_questions(tmp_path):
   assert one_file_each == read_race(str(tmp_path / "files/RACE"), "dev")
   assert [example.group for example in one_file_each] == ["middle"] * 4 + ["high"] * 4
   assert [example.label for example in one_file_each[:4]] == ["A", "D", None, None]
-  assert [example.id for example in one_file_each[:3]] == [
-    "high7.txt:0",
-    "high7.txt:1",
-    "high9.txt:0",
-  ]
+  ids = ["high7.txt:0", "high7.txt:1", "high9.txt:0"]
+  assert [example.id for example in one_file_each[:3]] == ids
   assert one_file_each[1].context == PASSAGE["article"]
   assert len(read_race(str(tmp_path / "lines"), "dev", levels=["high"])) == 4
   with pytest.raises(UserError, match=r"without train/middle"):

@@ -1,11 +1,13 @@
 """Fine-tuning that is killed or stopped at any moment ends with the weights of an uninterrupted run."""
 
 import dataclasses
+import functools
 import json
 import os
 import re
 import signal
 import time
+from unittest import mock
 
 import keras
 import numpy as np
@@ -19,8 +21,7 @@ from albert_tf.errors import StoppedError
 from albert_tf.finetuning.engine import callbacks
 from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.modeling import named_variables
-from albert_tf.runs import checkpoint_store as checkpoints
-from albert_tf.runs import run_directory
+from albert_tf.runs import checkpoint_store, run_directory
 
 # 4 updates an epoch, the last batch of each filled up; evaluations after 3, 6, 9 and 10: within epochs and at the end.
 SETTINGS = dataclasses.replace(
@@ -32,6 +33,8 @@ SETTINGS = dataclasses.replace(
   classifier_dropout=0.1,
   train_depths=(1, 2),
 )
+# Fewer functions to trace: one length, one depth.
+SIMPLE = dataclasses.replace(SETTINGS, bucket_multiple=0, train_depths=())
 
 
 class Killed(BaseException):
@@ -51,9 +54,7 @@ class Watch(keras.callbacks.Callback):
       os.kill(os.getpid(), signal.SIGTERM)
 
   def on_train_batch_end(self, batch, logs=None):
-    self.weights = {
-      name: variable.numpy() for name, variable in named_variables(self.model).items()
-    }
+    self.weights = {name: v.numpy() for name, v in named_variables(self.model).items()}
     self._left -= 1
     if not self._left:
       raise Killed
@@ -74,68 +75,79 @@ def stopped(directory, updates, settings=SETTINGS, **options):
   """Runs a process that gets SIGTERM in the last of `updates` updates."""
   with pytest.raises(StoppedError) as end:
     run(directory, settings, callbacks=[Watch(stop_at=updates)], **options)
-  return str(end.value)
+  return int(re.search(r"stopped at update (\d+), saved", str(end.value))[1])
+
+
+def evaluations(directory):
+  lines = (directory / run_directory.METRICS_FILE).read_text().splitlines()
+  return [report for report in map(json.loads, lines) if report["split"] == "eval"]
 
 
 def same_runs(directory, other):
   """Asserts equal weights, bit for bit, and equal evaluations."""
   ours, theirs = (
-    read_bundle(latest_bundle(str(each / "checkpoints/best"))) for each in (directory, other)
+    read_bundle(latest_bundle(str(each / run_directory.BEST))) for each in (directory, other)
   )
   assert ours.keys() == theirs.keys()
   for name, value in ours.items():
     np.testing.assert_array_equal(value, theirs[name], err_msg=name)
-  reports = []
-  for each in (directory, other):
-    lines = [json.loads(line) for line in (each / "metrics.jsonl").read_text().splitlines()]
-    reports.append([line for line in lines if line["split"] == "eval"])
-  assert reports[0] == reports[1]
+  assert evaluations(directory) == evaluations(other)
   assert not (directory / run_directory.STATE).exists()
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-  directory = tmp_path_factory.mktemp("undisturbed") / "run"
-  return directory, run(directory)
+  """The directory and the results of a run without interruption, made once for some settings."""
+
+  @functools.cache
+  def make(settings):
+    directory = tmp_path_factory.mktemp("undisturbed") / "run"
+    return directory, run(directory, settings)
+
+  return make
 
 
-@pytest.mark.parametrize(
-  "step", [4, *[pytest.param(step, marks=pytest.mark.slow) for step in (2, 8, 10)]]
-)
-def test_killed_between_updates(tmp_path, undisturbed, step):
-  expected, results = undisturbed
-  killed(tmp_path / "run", step)
-  assert (latest_bundle(str(tmp_path / "run" / run_directory.STATE)) is not None) == (step > 3)
-  again = run(tmp_path / "run")
-  same_runs(tmp_path / "run", expected)
+def finish(directory, undisturbed, settings=SETTINGS):
+  expected, results = undisturbed(settings)
+  again = run(directory, settings)
+  same_runs(directory, expected)
   assert {**again, "train_seconds": 0} == {**results, "train_seconds": 0}
 
 
+def test_killed_in_an_evaluation_then_stopped_then_killed(tmp_path, undisturbed):
+  in_evaluation = mock.patch.object(callbacks, "format_metric", side_effect=Killed)
+  with in_evaluation, pytest.raises(Killed):
+    run(tmp_path / "run", SIMPLE)
+  assert not evaluations(tmp_path / "run")
+  # The evaluation is made first. The stop is within one of Keras' epochs.
+  assert stopped(tmp_path / "run", 2, SIMPLE) == 5
+  assert [report["step"] for report in evaluations(tmp_path / "run")] == [3]
+  killed(tmp_path / "run", 3, SIMPLE)  # After update 8; the state is of 6.
+  finish(tmp_path / "run", undisturbed, SIMPLE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [2, 4, 8, 10])
+def test_killed_between_updates(tmp_path, undisturbed, step):
+  killed(tmp_path / "run", step)
+  assert (latest_bundle(str(tmp_path / "run" / run_directory.STATE)) is not None) == (step > 3)
+  finish(tmp_path / "run", undisturbed)
+
+
 # Twice in one of Keras' epochs; at an evaluation, in the first update after it, and in the last of all.
-@pytest.mark.parametrize(
-  "ends",
-  [
-    (4, 1, 2),
-    pytest.param((1, 1, 2, 6), marks=pytest.mark.slow),
-    pytest.param((3, 7), marks=pytest.mark.slow),
-  ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", [(4, 1, 2), (1, 1, 2, 6), (3, 7)])
 def test_stopped_by_sigterm(tmp_path, undisturbed, ends):
   for number, updates in enumerate(ends, 1):
-    assert f"stopped at update {sum(ends[:number])}, saved" in stopped(tmp_path / "run", updates)
-  again = run(tmp_path / "run")
-  same_runs(tmp_path / "run", undisturbed[0])
-  assert {**again, "train_seconds": 0} == {**undisturbed[1], "train_seconds": 0}
+    assert stopped(tmp_path / "run", updates) == sum(ends[:number])
+  finish(tmp_path / "run", undisturbed)
 
 
 # An evaluation follows the writing of the state; where it is better, the best weights are written.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ("folder", "number"),
-  [(run_directory.STATE, 1), (run_directory.BEST, 1), (run_directory.STATE, 2)],
-)
-def test_killed_while_it_writes(tmp_path, undisturbed, monkeypatch, folder, number):
-  original, seen = checkpoints.write_bundle, []
+@pytest.mark.parametrize(("folder", "number"), [("training", 1), ("best", 1), ("training", 2)])
+def test_killed_while_it_writes(tmp_path, undisturbed, folder, number):
+  original, seen = checkpoint_store.write_bundle, []
 
   def write_bundle(prefix, values):
     seen.append(os.path.dirname(prefix).endswith(folder))
@@ -143,26 +155,9 @@ def test_killed_while_it_writes(tmp_path, undisturbed, monkeypatch, folder, numb
       raise Killed
     original(prefix, values)
 
-  with monkeypatch.context() as patch:
-    patch.setattr(checkpoints, "write_bundle", write_bundle)
-    with pytest.raises(Killed):
-      run(tmp_path / "run")
-  run(tmp_path / "run")
-  same_runs(tmp_path / "run", undisturbed[0])
-
-
-def test_killed_in_an_evaluation_it_is_made_first(tmp_path, undisturbed, monkeypatch):
-  def format_metric(name, value):
-    raise Killed
-
-  with monkeypatch.context() as patch:
-    patch.setattr(callbacks, "format_metric", format_metric)
-    with pytest.raises(Killed):
-      run(tmp_path / "run")
-  stopped(tmp_path / "run", 1)  # The next update.
-  assert '"step": 3, "split": "eval"' in (tmp_path / "run" / run_directory.METRICS_FILE).read_text()
-  run(tmp_path / "run")
-  same_runs(tmp_path / "run", undisturbed[0])
+  with mock.patch.object(checkpoint_store, "write_bundle", write_bundle), pytest.raises(Killed):
+    run(tmp_path / "run")
+  finish(tmp_path / "run", undisturbed)
 
 
 @pytest.mark.slow
@@ -181,9 +176,8 @@ def test_the_command_stopped_at_random_times(tmp_path, replicas):
   }  # fmt: skip
   rng, ends, states = np.random.default_rng(replicas), [], []
   with ForkedCommands() as commands:
-    assert (
-      commands.run("tpu_scripts/run_glue.py", **flags, output_dir=tmp_path / "expected").status == 0
-    )
+    expected = commands.run("tpu_scripts/run_glue.py", **flags, output_dir=tmp_path / "expected")
+    assert expected.status == 0
     seconds = json.loads((tmp_path / "expected/results.json").read_text())["train_seconds"]
     while 0 not in ends:
       command = commands.start("tpu_scripts/run_glue.py", **flags, output_dir=tmp_path / "run")
@@ -221,15 +215,16 @@ def test_micro_batches_and_recomputation_on_two_replicas_killed(tmp_path, mirror
     SETTINGS, num_train_steps=7, num_warmup_steps=0, classifier_dropout=0.0
   )
   parts = dataclasses.replace(plain, gradient_accumulation_steps=2, remat=True)
+  on_two = {"settings": parts, "dropout": 0.0, "strategy": mirrored_2}
   whole, two = Watch(), Watch()
   run(tmp_path / "whole", plain, dropout=0.0, callbacks=[whole])
-  run(tmp_path / "expected", parts, dropout=0.0, callbacks=[two], strategy=mirrored_2)
+  run(tmp_path / "expected", callbacks=[two], **on_two)
   for name, value in whole.weights.items():
     np.testing.assert_allclose(value, two.weights[name], atol=5e-5, err_msg=name)
-  stopped(tmp_path / "run", 2, parts, dropout=0.0, strategy=mirrored_2)
-  killed(tmp_path / "run", 3, parts, dropout=0.0, strategy=mirrored_2)
-  stopped(tmp_path / "run", 1, parts, dropout=0.0, strategy=mirrored_2)
-  run(tmp_path / "run", parts, dropout=0.0, strategy=mirrored_2)
+  stopped(tmp_path / "run", 2, **on_two)
+  killed(tmp_path / "run", 3, **on_two)
+  stopped(tmp_path / "run", 1, **on_two)
+  run(tmp_path / "run", **on_two)
   same_runs(tmp_path / "run", tmp_path / "expected")
 
 
@@ -239,5 +234,5 @@ def test_a_callback_that_ends_training_early_is_obeyed(tmp_path):
     def on_train_batch_end(self, batch, logs=None):
       self.model.stop_training = True
 
-  results = run(tmp_path / "run", callbacks=[Stop()])
+  results = run(tmp_path / "run", SIMPLE, callbacks=[Stop()])
   assert (results["train_steps"], results["best_step"]) == (1, 1)

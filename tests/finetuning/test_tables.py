@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pyarrow
@@ -30,36 +31,36 @@ def write(path, rows=ROWS):
     parquet.write_table(pyarrow.Table.from_pylist(rows), str(path))
   elif path.suffix == ".jsonl":
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  elif path.suffix == ".tsv":
+    lines = [rows[0].keys(), *(row.values() for row in rows)]
+    path.write_text("".join("\t".join(map(str, cells)) + "\n" for cells in lines))
   else:
     with path.open("w", newline="") as stream:
-      tsv = (
-        {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
-        if path.suffix == ".tsv"
-        else {}
-      )
-      writer = csv.DictWriter(stream, list(rows[0]), **tsv)
+      writer = csv.DictWriter(stream, list(rows[0]))
       writer.writeheader()
       writer.writerows(rows)
   return str(path)
 
 
+def task_of(columns, **paths):
+  return table_task(paths, columns=columns, tokenizer=tokenizer())
+
+
+def examples_of(path, columns, *, labelled=True):
+  return table_examples(read_table(str(path)), columns, labelled=labelled)
+
+
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl", ".parquet"])
 def test_every_format_gives_the_same_task(tmp_path, suffix):
   train = write(tmp_path / f"train{suffix}")
-  test = write(
-    tmp_path / f"test{suffix}", [{k: v for k, v in row.items() if k != "stars"} for row in ROWS]
-  )
-  task = table_task(
-    {"train": train, "eval": train, "test": test}, columns=COLUMNS, tokenizer=tokenizer()
-  )
+  texts = [{name: row[name] for name in ("key", "question", "answer")} for row in ROWS]
+  test = write(tmp_path / f"test{suffix}", texts)
+  task = task_of(COLUMNS, train=train, eval=train, test=test)
   assert task.spec.label_names == ("2", "10")  # Numbers in their order.
   assert task.features("train").labels.tolist() == [1, 0, 1]
   assert task.features("test").labels is None
-  assert [bool(row["segment_ids"].any()) for row in task.features("test").rows] == [
-    True,
-    False,
-    True,
-  ]
+  has_pair = [row["segment_ids"].any() for row in task.features("test").rows]
+  assert has_pair == [True, False, True]
   logits = np.array([[0.0, 2.0], [1.0, 0.0], [0.0, 0.1]])
   assert task.evaluate({"logits": logits})["accuracy"] == 1.0
   constant = task.evaluate({"logits": logits[[0, 0, 0]]})
@@ -77,21 +78,13 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
 @pytest.mark.parametrize(
   ("name", "content", "message"),
   [
-    (
-      "a.tsv",
-      "text\tlable\nx\ty\n",
-      r"needs rows, and the columns text, label.*it has text, lable",
-    ),
+    ("a.tsv", "text\tlable\nx\ty\n", "the columns text, label.*it has text, lable"),
     ("a.tsv", "text\tlabel\n", "with 0 rows"),
     ("a.tsv", "text\tlabel\nx\ty\tz\n", "3 in line 2"),
     ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y", "label": 1}\n', "1 different labels"),
     # What would be a class of its own, or train on nothing.
     ("a.jsonl", '{"text": "x", "label": 1}\n\n{"text": "y"}\n', "none in line 3 of .*and 0 more"),
-    (
-      "a.csv",
-      'text,label\n"x\ny",a\nz,\nz,nan\n',
-      "none in line 4 of .*and 1 more.*--skip_incomplete_rows",
-    ),
+    ("a.csv", 'text,label\n"x\ny",a\nz,\nz,nan\n', "line 4 of .*1 more.*--skip_incomplete_rows"),
     ("a.tsv", "text\tlabel\n \ta\n", "none in line 2 of"),
     # A stray quote would merge rows.
     ("a.csv", 'text,label\nx,a\n"abc,x\ndef" more,y\nz,b\n', "row at line 3 of"),
@@ -100,39 +93,32 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
   ],
 )
 def test_a_broken_table_is_named(tmp_path, name, content, message):
-  (tmp_path / name).write_text(content)
-  tables = dict.fromkeys(("train", "eval"), str(tmp_path / name))
+  path = tmp_path / name
+  path.write_text(content)
   with pytest.raises(UserError, match=message):
-    table_task(tables, columns=ONE_TEXT, tokenizer=tokenizer()).features("eval")
+    task_of(ONE_TEXT, train=str(path), eval=str(path)).features("eval")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
   for path in (tmp_path / "missing*.csv", tmp_path):
-    with pytest.raises(UserError) as caught:
-      table_task({"train": str(path)}, columns=ONE_TEXT, tokenizer=tokenizer())
-    assert str(path) in str(caught.value)
+    with pytest.raises(UserError, match=re.escape(str(path))):
+      task_of(ONE_TEXT, train=str(path))
 
 
 def test_labels_that_do_not_fit(tmp_path):
   columns = TableColumns(texts=("question",), label="stars")
   train = write(tmp_path / "train.tsv")
   other = write(tmp_path / "eval.tsv", [{**row, "stars": "many"} for row in ROWS])
-  tables = {"train": train, "eval": other}
-  task = table_task(tables, columns=columns, tokenizer=tokenizer())
+  task = task_of(columns, train=train, eval=other)
   with pytest.raises(UserError, match=r"eval data must be one of 2, 10\. Received: .*'many'"):
     task.features("eval")
+  numbers = {"columns": columns, "tokenizer": tokenizer(), "regression": True}
   with pytest.raises(UserError, match=r"'many' in line 2 of .*eval\.tsv"):
-    table_task(tables, columns=columns, tokenizer=tokenizer(), regression=True)
+    table_task({"train": train, "eval": other}, **numbers)
   with pytest.raises(UserError, match="--label_names"):
-    table_task(
-      {"train": train},
-      columns=columns,
-      tokenizer=tokenizer(),
-      regression=True,
-      label_names=("2", "10"),
-    )
+    table_task({"train": train}, **numbers, label_names=("2", "10"))
   with pytest.raises(UserError, match="--label_names"):
-    table_task({"test": train}, columns=columns, tokenizer=tokenizer())
+    task_of(columns, test=train)
   with pytest.raises(UserError, match="one column, or two"):
     TableColumns(texts=("a", "b", "c"))
 
@@ -142,26 +128,17 @@ def test_an_empty_row_of_a_single_column_is_a_row(tmp_path, suffix, separator):
   """If it were left out, the rows after it would get wrong numbers as ids."""
   path = tmp_path / f"test{suffix}"
   path.write_bytes(b"text\r\nthe sky\r\n\r\ntrees\r\n")
-  found = table_examples(read_table(str(path)), TableColumns(texts=("text",)), labelled=False)
-  assert [(example.id, example.text) for example in found] == [
-    ("0", "the sky"),
-    ("1", ""),
-    ("2", "trees"),
-  ]
-  path.write_text(
-    f"text{separator}label\na{separator}0\n\nb{separator}1\n"
-  )  # Of two columns it is no row.
-  table = read_table(str(path))
-  assert [example.text for example in table_examples(table, ONE_TEXT, labelled=True)] == ["a", "b"]
-  assert table.where(1) == f"line 4 of {path}"
+  found = examples_of(path, TableColumns(), labelled=False)
+  assert [example[:2] for example in found] == [("0", "the sky"), ("1", ""), ("2", "trees")]
+  # Of two columns it is no row.
+  path.write_text("text|label\na|0\n\nb|1\n".replace("|", separator))
+  assert [example.text for example in examples_of(path, ONE_TEXT)] == ["a", "b"]
+  assert read_table(str(path)).where(1) == f"line 4 of {path}"
 
 
-TOPICS = [
-  ("the sky", ["air", "blue"]),
-  ("old trees", []),
-  ("sing", ["air"]),
-  ("all day", ["long", "air"]),
-]
+TOPICS = {"the sky": ["air", "blue"], "old trees": [], "sing": ["air"], "all day": ["long", "air"]}
+NAMES = ("air", "blue", "long")
+GOLD = np.array([[1, 1, 0], [0, 0, 0], [1, 0, 0], [1, 0, 1]], np.float32)
 SEVERAL = TableColumns(label="labels", multi_label=True)
 
 
@@ -178,39 +155,39 @@ SEVERAL = TableColumns(label="labels", multi_label=True)
   ],
 )
 def test_labels_that_overlap(tmp_path, suffix, cell):
-  """Names with a separator, lists, or a column for each label give the same task, with scikit-learn's scores."""
-  names = ("air", "blue", "long")
-  columns = SEVERAL if cell else dataclasses.replace(SEVERAL, label=",".join(names))
+  """Names with a separator, lists, or a column for each label give the same task."""
+  columns = SEVERAL if cell else dataclasses.replace(SEVERAL, label=",".join(NAMES))
   mark = bool if suffix == ".jsonl" else int
-  rows = [
-    {"text": text} | ({"labels": cell(of)} if cell else {name: mark(name in of) for name in names})
-    for text, of in TOPICS
-  ]
+  rows = []
+  for text, labels in TOPICS.items():
+    cells = {"labels": cell(labels)} if cell else {name: mark(name in labels) for name in NAMES}
+    rows.append({"text": text, **cells})
   path = write(tmp_path / f"train{suffix}", rows)
-  task = table_task(
-    {"train": path, "eval": path, "test": path}, columns=columns, tokenizer=tokenizer()
-  )
-  assert (task.spec.kind, task.spec.label_names) == ("multi_label", names)
-  gold = np.array([[1, 1, 0], [0, 0, 0], [1, 0, 0], [1, 0, 1]], np.float32)
-  np.testing.assert_array_equal(task.features("test").labels, gold)
+  task = task_of(columns, train=path, eval=path)
+  assert (task.spec.kind, task.spec.label_names) == ("multi_label", NAMES)
+  np.testing.assert_array_equal(task.gold("eval"), GOLD)
+
+
+def test_scores_of_labels_that_overlap(tmp_path):
+  """They are those of scikit-learn; "eval" chooses the thresholds."""
+  rows = [{"text": text, "labels": labels} for text, labels in TOPICS.items()]
+  path = write(tmp_path / "a.jsonl", rows)
+  task = task_of(SEVERAL, train=path, eval=path, test=path)
+  np.testing.assert_array_equal(task.features("test").labels, GOLD)
   logits = np.array([[3.0, 1.0, -2.0], [0.5, 0.0, -4.0], [1.0, -1.0, -3.0], [-1.0, -2.0, 0.0]])
   found, p = task.evaluate({"logits": logits}), 1 / (1 + np.exp(-logits))
-  assert found["threshold_air"] == pytest.approx(
-    p[3, 0] / 2
-  )  # Three of four are right: the best F1.
+  assert found["threshold_air"] == pytest.approx(p[3, 0] / 2)  # Three of four are right.
   assert found["threshold_blue"] == pytest.approx((p[0, 1] + p[1, 1]) / 2)
-  given = p >= [found[f"threshold_{name}"] for name in names]
+  given = p >= [found[f"threshold_{name}"] for name in NAMES]
   for average in ("micro", "macro"):
-    assert found[f"{average}_f1"] == metrics.f1_score(gold, given, average=average)
-  assert [found[f"f1_{name}"] for name in names] == metrics.f1_score(
-    gold, given, average=None
-  ).tolist()
-  assert found["average_precision"] == pytest.approx(metrics.average_precision_score(gold, p))
-  assert found["loss"] == pytest.approx(metrics.log_loss(gold.ravel(), p.ravel()))
+    assert found[f"{average}_f1"] == metrics.f1_score(GOLD, given, average=average)
+  by_class = metrics.f1_score(GOLD, given, average=None).tolist()
+  assert [found[f"f1_{name}"] for name in NAMES] == by_class
+  assert found["average_precision"] == pytest.approx(metrics.average_precision_score(GOLD, p))
+  assert found["loss"] == pytest.approx(metrics.log_loss(GOLD.ravel(), p.ravel()))
   assert task.spec.with_thresholds(found).thresholds[1] == found["threshold_blue"]
-  assert "threshold_air" not in task.evaluate(
-    {"logits": logits - 9}, "test"
-  )  # Of "eval" they stay.
+  # Those of "eval" stay.
+  assert "threshold_air" not in task.evaluate({"logits": logits - 9}, "test")
   task.write_predictions({"logits": logits}, "test", str(tmp_path))
   lines = (tmp_path / "predictions_test.tsv").read_text().splitlines()
   assert lines[1].split("\t")[1:3] == ['["air", "blue"]', '["air", "blue"]']
@@ -223,12 +200,7 @@ def test_labels_that_overlap(tmp_path, suffix, cell):
   ("train", "evaluation", "options", "message"),
   [
     ("a|b", "a|x", {}, "eval data must be one of a, b. Received: 'x' in the example with the id 1"),
-    (
-      "a|b",
-      "a",
-      {"label_names": ("a", "b", "c")},
-      "training example. Received: none for c in 2 rows",
-    ),
+    ("a|b", "a", {"label_names": ("a", "b", "c")}, "example. Received: none for c in 2 rows"),
     ("[1, b", "a", {}, "line 3 of .* must hold one JSON object"),
     ("a|b", "a", {"regression": True}, "--regression with --multi_label"),
     ("a", "a", {}, "2 to 1000 classes. Received: 1"),
@@ -237,43 +209,29 @@ def test_labels_that_overlap(tmp_path, suffix, cell):
 def test_labels_that_overlap_and_do_not_fit(tmp_path, train, evaluation, options, message):
   paths = {}
   for split, label in (("train", train), ("eval", evaluation)):
-    paths[split] = write(
-      tmp_path / f"{split}.tsv", [{"text": "x", "labels": ""}, {"text": "y", "labels": label}]
-    )
+    rows = [{"text": "x", "labels": ""}, {"text": "y", "labels": label}]
+    paths[split] = write(tmp_path / f"{split}.tsv", rows)
   with pytest.raises(UserError, match=message):
     table_task(paths, columns=SEVERAL, tokenizer=tokenizer(), **options).features("eval")
 
 
 def test_rows_without_any_label_are_kept_and_counted(tmp_path, caplog):
-  path = write(
-    tmp_path / "a.jsonl", [{"text": "x", "labels": None}, {"text": "y", "labels": ["a"]}]
-  )
+  rows = [{"text": "x", "labels": None}, {"text": "y", "labels": ["a"]}]
   with caplog.at_level("INFO", logger="absl"):
-    assert [each.label for each in table_examples(read_table(path), SEVERAL, labelled=True)] == [
-      (),
-      ("a",),
-    ]
+    examples = examples_of(write(tmp_path / "a.jsonl", rows), SEVERAL)
+  assert [example.label for example in examples] == [(), ("a",)]
   assert "1 of 2 rows have none of the labels" in caplog.text
   path = write(tmp_path / "test.tsv", [{"text": "x", "labels": ""}])  # Nothing to be scored.
-  assert table_examples(read_table(path), SEVERAL, labelled=False)[0].label is None
-  path = write(
-    tmp_path / "marks.csv", [{"text": "x", "a": 1, "b": ""}, {"text": "x", "a": 2, "b": 0}]
-  )
-  marks = dataclasses.replace(SEVERAL, label="a,b")
+  assert examples_of(path, SEVERAL, labelled=False)[0].label is None
+  path = write(tmp_path / "a.csv", [{"text": "x", "a": 1, "b": ""}, {"text": "x", "a": 2, "b": 0}])
   with pytest.raises(UserError, match=r"holds 0 or 1\. Received: '2' in line 3 of"):
-    table_examples(read_table(path), marks, labelled=True)
+    examples_of(path, dataclasses.replace(SEVERAL, label="a,b"))
 
 
 def test_incomplete_rows_can_be_left_out(tmp_path):
   path = write(tmp_path / "train.csv", [{"text": text, "label": "1"} for text in "ab cd"])
   columns = dataclasses.replace(ONE_TEXT, skip_incomplete_rows=True)
-  found = table_examples(read_table(path), columns, labelled=True)
-  assert [(example.id, example.text) for example in found] == [
-    ("0", "a"),
-    ("1", "b"),
-    ("3", "c"),
-    ("4", "d"),
-  ]
+  assert [example.id for example in examples_of(path, columns)] == ["0", "1", "3", "4"]
 
 
 def test_groups_are_held_out_whole_and_always_the_same_ones():

@@ -48,17 +48,14 @@ def run(tmp_path, places, action):
   cluster = {"worker": free_addresses(2)}
   workers = []
   for index, place in enumerate(places):
-    config = (
-      {"cluster": cluster, "task": {"type": "worker", "index": index}} if place == "two" else {}
-    )
+    config = {}
+    if place == "two":
+      config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
     words = [sys.executable, "-c", _WORKER, str(tmp_path / place), str(index), action]
-    environment = {
-      **os.environ,
-      "PYTHONPATH": os.pathsep.join(sys.path),
-      "TF_CONFIG": json.dumps(config),
-    }
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path), "TF_CONFIG": json.dumps(config)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    workers.append(subprocess.Popen(ending_with_this(words), env=environment, **pipes))
+    command = ending_with_this(words)
+    workers.append(subprocess.Popen(command, env=os.environ | environment, **pipes))
   try:
     outputs = [worker.communicate(timeout=280) for worker in workers]
   finally:
@@ -69,9 +66,8 @@ def run(tmp_path, places, action):
 
 @pytest.mark.timeout(600)
 def test_the_best_weights_and_the_end_are_one_decision(tmp_path):
-  for status, _, stderr in run(
-    tmp_path, ("two", "two"), "stop"
-  ):  # SIGTERM reaches the second one alone.
+  # SIGTERM reaches the second one alone.
+  for status, _, stderr in run(tmp_path, ("two", "two"), "stop"):
     assert status == 1, stderr[-3000:]
     assert "stopped at update 2, saved" in stderr
   for status, stdout, stderr in run(tmp_path, ("two", "two", "one"), "go on"):

@@ -83,7 +83,7 @@ def test_tags_equal_the_python_model(
     if not words:
       continue
     features, places = align(
-      [TaggedSentence(words=tuple(words), tags=None, where="")],
+      [TaggedSentence(words=tuple(words), tags=(), where="")],
       tokenizer,
       label_ids={},
       max_seq_length=12,

@@ -10,7 +10,7 @@ from support.tiny_run import as_bytes
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad.features import make_features
-from albert_tf.finetuning.tasks.squad.read import Paragraph, Question, SquadData
+from albert_tf.finetuning.tasks.squad.read import Question, SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.keras_api.pretrained import AlbertMaskedLM
 
@@ -128,10 +128,8 @@ def test_answer_strings_train_the_rows_of_run_squad(
     zip(questions, contexts, answers, strict=True)
   ):
     gold = ((answer, context.find(answer)),) if answer else ()
-    rows.append(Question(str(number), question, number, gold))
-  data = SquadData(
-    task.squad_version, [Paragraph(context, 0) for context in contexts], rows, labelled=True
-  )
+    rows.append(Question(str(number), question, context, answers=gold))
+  data = SquadData(task.squad_version, rows, labelled=True)
   settings = SquadSettings(max_seq_length=32, max_query_length=8, doc_stride=6)
   features = make_features(data, tokenizer=model.preprocessor.tokenizer, settings=settings)
   assert len(features) == len(contexts)  # A window each.

@@ -11,8 +11,7 @@ from support.tiny_run import WORDS, as_bytes, write_fine_tuned_run
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad.answers import best_texts, decode
-from albert_tf.finetuning.tasks.squad.features import make_features
-from albert_tf.finetuning.tasks.squad.read import Paragraph, Question, SquadData
+from albert_tf.finetuning.tasks.squad.read import Question, SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.finetuning.tasks.squad.task import SquadTask
 from albert_tf.keras_api.exports import export_saved_model
@@ -47,16 +46,16 @@ def squad(request: pytest.FixtureRequest, exported: Callable[[str], Any]) -> Any
 def expected(squad, tokenizer):
   """Features, inputs and decoded answers of fine-tuning."""
   task, model, _, _, *_ = squad
-  data = SquadData(
-    task.squad_version,
-    [Paragraph(context, 0) for context in CONTEXTS],
-    [Question(str(b), text, b) for b, text in enumerate(QUESTIONS)],
-    labelled=False,
-  )
-  features = make_features(data, tokenizer=tokenizer, settings=SquadSettings(**SIZES))
+  questions = [
+    Question(str(b), *texts) for b, texts in enumerate(zip(QUESTIONS, CONTEXTS, strict=True))
+  ]
   task = SquadTask(
-    version=task.squad_version, settings=features.settings, splits={"test": features}
+    {"test": SquadData(task.squad_version, questions, labelled=False)},
+    version=task.squad_version,
+    settings=SquadSettings(**SIZES),
+    tokenizer=tokenizer,
   )
+  features = task.splits["test"]
   x, _, _ = numpy_batch(
     task.features("test"), range(len(features)), batch_size=len(features), length=24
   )

@@ -98,7 +98,7 @@ def test_a_tagger(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
   for b, text in enumerate(texts):
     words = text.split()
     features, places = align(
-      [TaggedSentence(words=tuple(words), tags=None, where="")],
+      [TaggedSentence(words=tuple(words), tags=(), where="")],
       tokenizer,
       label_ids={},
       max_seq_length=12,

@@ -1,6 +1,7 @@
 """Decoding equals the rules applied to each span; answers are parts of the original text."""
 
 import collections
+import functools
 import json
 
 import numpy as np
@@ -9,19 +10,14 @@ from support.goldens import SPM_MODEL, SQUAD_INPUT
 
 from albert_tf.finetuning.tasks.squad import answers as decoding
 from albert_tf.finetuning.tasks.squad.features import make_features
-from albert_tf.finetuning.tasks.squad.read import Paragraph, Question, SquadData, read_squad
+from albert_tf.finetuning.tasks.squad.read import Question, SquadData, read_squad
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.tokenization import AlbertTokenizer
 
 SETTINGS = SquadSettings(
-  max_seq_length=64,
-  doc_stride=16,
-  max_query_length=12,
-  n_best_size=6,
-  max_answer_length=9,
-  start_n_top=3,
-  end_n_top=2,
-)
+  max_seq_length=64, doc_stride=16, max_query_length=12, n_best_size=6, max_answer_length=9,
+  start_n_top=3, end_n_top=2,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +35,25 @@ def text_of(features, window, first, last):
   if not 0 <= first <= last < length or last - first + 1 > SETTINGS.max_answer_length:
     return None
   place = begin + first
+  same_question = row == row[window]
   others = [
     (min(place - b, b + n - 1 - place) + 0.01 * n, -b)
-    for b, n in zip(begins[row == row[window]], lengths[row == row[window]], strict=True)
+    for b, n in zip(begins[same_question], lengths[same_question], strict=True)
     if b <= place < b + n
   ]
   if max(others)[1] != -begin:
     return None
-  paragraph = features.data.questions[row[window]].paragraph
-  starts, ends = (
-    features.located.starts[paragraph].numpy(),
-    features.located.ends[paragraph].numpy(),
-  )
-  return features.data.paragraphs[paragraph].context[starts[place] : ends[begin + last]].strip()
+  starts, ends = characters(features, row[window])
+  context = features.data.questions[row[window]].context
+  return context[starts[place] : ends[begin + last]].strip()
+
+
+@functools.cache
+def characters(features, question):
+  """Where the tokens of a question's paragraph begin and end."""
+  paragraph = features.paragraphs[question]
+  located = features.located
+  return located.starts[paragraph].numpy(), located.ends[paragraph].numpy()
 
 
 def best_of(spans):
@@ -103,14 +105,12 @@ def test_beams_of_2_0(features):
   expected = collections.defaultdict(list)
   for window in range(count):
     for column in range(k * beams):
-      (start, start_score), (end, end_score) = (
-        (
-          outputs[f"{side}_top_index"][window][place],
-          outputs[f"{side}_top_log_probs"][window][place],
-        )
-        for side, place in (("start", column // beams), ("end", column))
+      places = {"start": column // beams, "end": column}
+      start, end = (int(outputs[f"{side}_top_index"][window][n]) for side, n in places.items())
+      start_score, end_score = (
+        outputs[f"{side}_top_log_probs"][window][n] for side, n in places.items()
       )
-      text = text_of(features, window, int(start), int(end))
+      text = text_of(features, window, start, end)
       if text is not None:
         expected[features.windows.row[window]].append((text, start_score, end_score))
   decoded = decoding.decode(features, outputs)
@@ -124,7 +124,7 @@ def test_beams_of_2_0(features):
 
 def test_empty_context_has_the_empty_answer(tmp_path):
   tokenizer = AlbertTokenizer.from_pretrained(SPM_MODEL)
-  data = SquadData("1.1", [Paragraph("", 0)], [Question("q", "", 0)], False)
+  data = SquadData("1.1", [Question("q", "", "")], False)
   features = make_features(data, tokenizer=tokenizer, settings=SETTINGS)
   logits = {name: [np.ones(3)] for name in ("start_logits", "end_logits")}
   decoded = decoding.decode(features, logits)

@@ -1,6 +1,5 @@
 """Errors in SQuAD files are reported; windows, alignment and positions equal the original's for all features."""
 
-import copy
 import json
 
 import numpy as np
@@ -9,10 +8,10 @@ from reference.batches import numpy_batch
 from support.goldens import SPM_MODEL, SQUAD_INPUT, golden_rows
 
 from albert_tf.errors import UserError
+from albert_tf.finetuning.tasks.base import FeatureSet
 from albert_tf.finetuning.tasks.squad.features import make_features
 from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
-from albert_tf.finetuning.tasks.squad.task import SquadTask
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.windows.question_windows import max_context
 
@@ -27,18 +26,11 @@ def golden():
   return golden_rows("squad_features"), make_features(data, tokenizer=tokenizer, settings=GOLDEN)
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-  return AlbertTokenizer.from_pretrained(SPM_MODEL)
-
-
 def test_rows_equal_the_originals(golden):
   recorded, features = golden
   assert len(features) == len(recorded["eval"]) == len(recorded["train"])
-  task = SquadTask(version="2.0", settings=GOLDEN, splits={"test": features})
-  x, _, _ = numpy_batch(
-    task.features("test"), range(len(features)), batch_size=len(features), length=64
-  )
+  examples = FeatureSet(features.rows, pad_values={"p_mask": 1})
+  x, _, _ = numpy_batch(examples, range(len(features)), batch_size=len(features), length=64)
   for name in ("input_ids", "input_mask", "segment_ids", "p_mask"):
     assert x[name].tolist() == [expected[name] for expected in recorded["train"]], name
   keys = ("start_position", "end_position", "is_impossible")
@@ -50,26 +42,18 @@ def test_alignment_and_context_equal_the_originals(golden):
   recorded, features = golden
   numbers = [n for count in np.bincount(features.windows.row) for n in range(count)]
   most_context = max_context(features.windows).numpy()
-  for index, (question, begin, length, text_begin) in enumerate(
-    zip(*features.windows, strict=True)
-  ):
+  windows = zip(*features.windows, strict=True)
+  for index, (question, begin, length, text_begin) in enumerate(windows):
     expected = recorded["eval"][index]
     assert (expected["example_index"], expected["doc_span_index"]) == (question, numbers[index])
-    paragraph = features.data.questions[question].paragraph
-    context = features.data.paragraphs[paragraph].context
-    shown = slice(begin, begin + length)
-    starts, ends = (
-      features.located.starts[paragraph][shown],
-      features.located.ends[paragraph][shown],
-    )
-    ours = [context[s:e] for s, e in zip(starts.numpy(), ends.numpy(), strict=True)]
+    context = features.data.questions[question].context
+    located = (features.located.starts, features.located.ends)
+    paragraph = features.paragraphs[question]
+    places = [column[paragraph][begin : begin + length].numpy() for column in located]
+    ours = [context[start:end] for start, end in zip(*places, strict=True)]
     # The original gives the zero-width space, which SentencePiece drops, to a lone "▁".
-    theirs = [
-      context[first : last + 1].strip(" \u200b")
-      for first, last in zip(
-        expected["tok_start_to_orig_index"], expected["tok_end_to_orig_index"], strict=True
-      )
-    ]
+    places = [expected[f"tok_{side}_to_orig_index"] for side in ("start", "end")]
+    theirs = [context[a : b + 1].strip(" \u200b") for a, b in zip(*places, strict=True)]
     # The original leaves a combining accent out.
     assert [text.removesuffix("\u0301") for text in ours] == theirs
     best = {str(text_begin + place): bool(most_context[index, place]) for place in range(length)}
@@ -89,14 +73,11 @@ def test_every_question_of_real_files_converts(shared_dir):
     assert answered == {n for n, question in enumerate(data.questions) if question.answers}
     assert all(starts[lacking == 0] >= features.windows.text_begin[lacking == 0])
     # Every gold answer round-trips: the span's characters, cut from the original text, contain it.
-    rows = features.located.ids.row_splits.numpy()
-    begins, ends = (
-      features.located.starts.flat_values.numpy(),
-      features.located.ends.flat_values.numpy(),
-    )
-    for question, (first, last) in zip(data.questions, features.spans, strict=True):
-      if question.answers:
-        answer, row = question.answers[0], rows[question.paragraph]
+    located = features.located
+    begins, ends = located.starts.flat_values.numpy(), located.ends.flat_values.numpy()
+    rows = located.ids.row_splits.numpy()[features.paragraphs]
+    for question, row, (first, last) in zip(data.questions, rows, features.spans, strict=True):
+      for answer in question.answers[:1]:
         assert begins[row + first] <= answer.start
         assert ends[row + last] >= answer.start + len(answer.text), answer
 
@@ -106,39 +87,33 @@ IMPOSSIBLE = {"id": "b", "question": "Who?", "answers": [], "is_impossible": Tru
 
 
 def write(tmp_path, *questions):
-  document = {
-    "version": "v2.0",
-    "data": [{"paragraphs": [{"context": "Paris is big.", "qas": questions}]}],
-  }
-  (tmp_path / "squad.json").write_bytes(
-    b"\xef\xbb\xbf" + json.dumps(document).encode()
-  )  # A byte-order mark.
+  paragraph = {"context": "Paris is big.", "qas": questions}
+  document = {"version": "v2.0", "data": [{"paragraphs": [paragraph]}]}
+  # With a byte-order mark.
+  (tmp_path / "squad.json").write_text(json.dumps(document), encoding="utf-8-sig")
   return str(tmp_path / "squad.json")
 
 
 def changed(question, **changes):
   """The question with some keys changed, or left out where they are None."""
-  return {
-    key: value for key, value in (copy.deepcopy(question) | changes).items() if value is not None
-  }
+  return {key: value for key, value in (question | changes).items() if value is not None}
 
 
 @pytest.mark.parametrize("impossible", [IMPOSSIBLE, changed(IMPOSSIBLE, is_impossible=None)])
 def test_reads(tmp_path, impossible):
   data = read_squad(write(tmp_path, ANSWERED, impossible), version="2.0", require_answers=True)
   assert data.labelled
-  assert data.paragraphs == [("Paris is big.", 0)]
-  assert data.questions == [("a", "What?", 0, (("Paris", 0),)), ("b", "Who?", 0, ())]
+  context = "Paris is big."
+  assert data.questions[0] == ("a", "What?", context, 0, (("Paris", 0),))
+  assert data.questions[1] == ("b", "Who?", context, 0, ())
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
 @pytest.mark.parametrize("said", [{}, {"is_impossible": False}, {"answers": None}])
 def test_empty_answers_everywhere_are_no_answers(tmp_path, version, said):
   """A test file without answers is not scored; otherwise empty answers to all questions would be right."""
-  questions = [
-    changed(each, **{"answers": [], "is_impossible": None} | said)
-    for each in (ANSWERED, IMPOSSIBLE)
-  ]
+  changes = {"answers": [], "is_impossible": None} | said
+  questions = [changed(each, **changes) for each in (ANSWERED, IMPOSSIBLE)]
   path = write(tmp_path, *questions)
   assert not read_squad(path, version=version).labelled
   with pytest.raises(UserError, match="those of a training file have"):

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from albert_tf.finetuning.tasks.squad import metrics
-from albert_tf.finetuning.tasks.squad.read import Answer, Paragraph, Question, SquadData
+from albert_tf.finetuning.tasks.squad.read import Answer, Question, SquadData
 
 
 def data_of(version, *golds):
   questions = [
-    Question(str(n), "?", 0, tuple(Answer(text, 0) for text in texts))
+    Question(str(n), "?", "", answers=tuple(Answer(text, 0) for text in texts))
     for n, texts in enumerate(golds)
   ]
-  return SquadData(version, [Paragraph("", 0)], questions, True)
+  return SquadData(version, questions, True)
 
 
 @pytest.mark.parametrize(
@@ -31,12 +31,10 @@ def test_normal_form(text, normal):
 
 def test_report_1_1_by_hand():
   data = data_of("1.1", ["Denver Broncos", "the Broncos"], ["1887"], ["gold"])
-  scores = metrics.score_answers(
-    data, {"0": "broncos", "1": "in 1887"}
-  )  # The third has no prediction.
-  assert metrics.summarize(data, scores) == pytest.approx(
-    {"exact": 100 / 3, "f1": 100 * (1 + 2 / 3) / 3, "total": 3}
-  )
+  # The third has no prediction.
+  scores = metrics.score_answers(data, {"0": "broncos", "1": "in 1887"})
+  expected = {"exact": 100 / 3, "f1": 100 * (1 + 2 / 3) / 3, "total": 3}
+  assert metrics.summarize(data, scores) == pytest.approx(expected)
 
 
 def test_report_2_0_by_hand():

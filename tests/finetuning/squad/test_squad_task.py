@@ -16,14 +16,13 @@ from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.initialize import read_start
 from albert_tf.finetuning.tasks.squad.read import read_splits
 from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
-from albert_tf.finetuning.tasks.squad.task import SquadTask, build_task
+from albert_tf.finetuning.tasks.squad.task import SquadTask
 from albert_tf.tokenization import AlbertTokenizer
 
 SIZES = SquadSettings(max_seq_length=128, max_query_length=24, doc_stride=64)
 SYLLABLES = [first + last for first in "bdfklmr" for last in "aiou"]
-WORDS = [
-  one + two for one in SYLLABLES for two in SYLLABLES if one != two
-]  # Enough not to repeat one.
+# Enough not to repeat one.
+WORDS = [one + two for one in SYLLABLES for two in SYLLABLES if one != two]
 
 
 @pytest.fixture(scope="module")
@@ -46,21 +45,15 @@ def compiled_loss(task, labels, outputs):
 
 def test_losses_are_the_originals():
   rng = np.random.default_rng(0)
-  starts, ends, impossible = (
-    np.array([3, 0, 5]),
-    np.array([4, 0, 5]),
-    np.array([0.0, 1.0, 0.0], np.float32),
-  )
+  starts, ends = np.array([3, 0, 5]), np.array([4, 0, 5])
+  impossible = np.array([0.0, 1.0, 0.0], np.float32)
   logits = {name: tf.constant(rng.normal(size=(3, 7)), tf.float32) for name in ("start", "end")}
-  one, two = (SquadTask(version=version, settings=SIZES, splits={}) for version in ("1.1", "2.0"))
-  ours = compiled_loss(
-    one,
-    {"start_logits": starts, "end_logits": ends},
-    {f"{name}_logits": value for name, value in logits.items()},
+  one, two = (
+    SquadTask({}, version=version, settings=SIZES, tokenizer=None) for version in ("1.1", "2.0")
   )
-  np.testing.assert_allclose(
-    ours, span_loss(logits["start"], logits["end"], starts, ends), rtol=1e-6
-  )
+  outputs = {f"{name}_logits": value for name, value in logits.items()}
+  ours = compiled_loss(one, {"start_logits": starts, "end_logits": ends}, outputs)
+  np.testing.assert_allclose(ours, span_loss(*logits.values(), starts, ends), rtol=1e-6)
   outputs = {f"{name}_log_probs": tf.nn.log_softmax(value) for name, value in logits.items()}
   outputs["cls_logits"] = tf.constant([0.3, -2.0, 1.0])
   labels = {"start_log_probs": starts, "end_log_probs": ends, "cls_logits": impossible}
@@ -70,14 +63,13 @@ def test_losses_are_the_originals():
 
 def test_the_originals_checkpoint_answers(tmp_path, tokenizer):
   """Predicts with a checkpoint of the original's code, for files with and without answers."""
-  start = read_start(
-    golden_checkpoint("tiny_squad_v2"), albert_config_file=TINY_CONFIG, spm_model_file=SPM_MODEL
-  )
+  files = {"albert_config_file": TINY_CONFIG, "spm_model_file": SPM_MODEL}
+  start = read_start(golden_checkpoint("tiny_squad_v2"), **files)
   answers = {}
   for answered in (True, False):
     path = write(tmp_path / "a.json", 2, answers=answered)
     data = read_splits(SquadFiles(squad_version="2.0", predict_file=path))
-    task = build_task(data, version="2.0", settings=SIZES, tokenizer=tokenizer, threshold=0.0)
+    task = SquadTask(data, version="2.0", settings=SIZES, tokenizer=tokenizer, threshold=0.0)
     does = {"do_train": False, "do_eval": answered, "do_predict": not answered}
     settings = dataclasses.replace(QUICK, **does, bucket_multiple=0)
     run = tmp_path / f"run-{answered}"
@@ -97,7 +89,7 @@ def test_training_windows(tmp_path, tokenizer, caplog):
   files = SquadFiles(
     squad_version="2.0", train_file=path, predict_file=path, selection_split="predict"
   )
-  task = build_task(read_splits(files), version="2.0", settings=small, tokenizer=tokenizer)
+  task = SquadTask(read_splits(files), version="2.0", settings=small, tokenizer=tokenizer)
   assert "1 answers are not at their answer_start and teach nothing: ['a-0-0-0']" in caplog.text
   features = task.splits["train"]
   assert np.flatnonzero(features.missing).tolist() == [0]
@@ -113,10 +105,9 @@ def test_training_windows(tmp_path, tokenizer, caplog):
 def fake_outputs(features, null_scores):
   """Outputs for windows: the beam is the gold answer, the null scores are given by question."""
   starts, ends, _ = features.positions
+  questions = [features.data.questions[row] for row in features.windows.row]
   return {
-    "cls_logits": np.array(
-      [null_scores(features.data.questions[row]) for row in features.windows.row]
-    ),
+    "cls_logits": np.array(list(map(null_scores, questions))),
     "start_top_index": starts[:, np.newaxis],
     "end_top_index": ends[:, np.newaxis],
     "start_top_log_probs": np.full((len(features), 1), -0.1),
@@ -130,19 +121,17 @@ def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
   files = SquadFiles(
     squad_version="2.0", train_file=train, predict_file=predict, held_out_fraction=0.3
   )
-  task = build_task(read_splits(files), version="2.0", settings=SIZES, tokenizer=tokenizer)
+  task = SquadTask(read_splits(files), version="2.0", settings=SIZES, tokenizer=tokenizer)
   counts = {split: len(each.data.questions) for split, each in task.splits.items()}
   assert (counts["train"] + counts["eval"], counts["test"]) == (60, 36)
-  contexts = [
-    {paragraph.context for paragraph in task.splits[split].data.paragraphs}
+  train_contexts, eval_contexts = (
+    {question.context for question in task.splits[split].data.questions}
     for split in ("train", "eval")
-  ]
-  assert contexts[0].isdisjoint(contexts[1])
+  )
+  assert train_contexts.isdisjoint(eval_contexts)
   outputs = {
-    split: fake_outputs(
-      task.splits[split], lambda q, extra=extra: extra + (-1.0 if q.answers else 1.0)
-    )
-    for split, extra in (("eval", 0.0), ("test", 10.0))
+    "eval": fake_outputs(task.splits["eval"], lambda q: -1.0 if q.answers else 1.0),
+    "test": fake_outputs(task.splits["test"], lambda q: 9.0 if q.answers else 11.0),
   }
   report = task.evaluate(outputs["eval"])
   assert report["null_score_diff_threshold"] == 0.0
@@ -153,11 +142,9 @@ def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
   assert report["total"] == 36
   # Asked for, the reported questions choose: as in the original.
   same = dataclasses.replace(files, selection_split="predict")
-  task = build_task(read_splits(same), version="2.0", settings=SIZES, tokenizer=tokenizer)
-  assert {split: len(each.data.questions) for split, each in task.splits.items()} == {
-    "train": 60,
-    "eval": 36,
-  }
+  task = SquadTask(read_splits(same), version="2.0", settings=SIZES, tokenizer=tokenizer)
+  counts = {split: len(each.data.questions) for split, each in task.splits.items()}
+  assert counts == {"train": 60, "eval": 36}
   report = task.evaluate(outputs["test"])
   assert report["f1"] == pytest.approx(report["best_f1"])
   assert report["null_score_diff_threshold"] == 10.0
