@@ -31,7 +31,7 @@ def main() -> None:
 
   # The file takes ids, so the model needs no tokenizer.
   model = open_model(command.model, command.init_checkpoint, preprocessor=None)
-  parity = export_lite(model, command.output, settings=settings)
+  parity = export_lite(model, command.output, settings)
   print(f"Exported {command.model} to {command.output}: {files.size(command.output):,} bytes")
   for output, parity_of_output in parity.items():
     print(

@@ -18,6 +18,8 @@ from albert_tf import files
 from albert_tf.compat import coordinator_cpu
 from albert_tf.errors import UserError
 
+Arrays = dict[str, np.ndarray]  # By the name of the variable.
+
 # Names of a run's state that is not a variable of the model.
 HOST_PREFIX = "albert_tf/"
 # A `.meta` is the graph of a TF1 checkpoint, which is not read.
@@ -34,7 +36,7 @@ def strip_suffix(path: str) -> str:
   return _SUFFIX.sub("", path)
 
 
-def read_bundle(prefix: str) -> dict[str, np.ndarray]:
+def read_bundle(prefix: str) -> Arrays:
   """Reads every tensor of a bundle, by name.
 
   Object-based bundles (of `tf.train.Checkpoint` and `tf.saved_model.save`) are read with the
@@ -199,13 +201,3 @@ def latest_bundle(directory: str) -> str | None:
   if not prefixes:
     return None
   return prefixes[0]
-
-
-def find_bundle(path: str) -> str | None:
-  """The bundle in `checkpoints/best`, in `checkpoints`, or in the directory itself."""
-  # The best comes before the latest, as its evaluation was better.
-  for folder in ("checkpoints/best", "checkpoints", ""):
-    prefix = latest_bundle(os.path.join(path, folder))
-    if prefix is not None:
-      return prefix
-  return None

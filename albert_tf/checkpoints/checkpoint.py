@@ -4,15 +4,17 @@
 call it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import os
 import re
 
 import numpy as np
+import tensorflow as tf
 
 from albert_tf import files, tokenization
 from albert_tf.checkpoints import bundle, huggingface
+from albert_tf.checkpoints.bundle import Arrays
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import best_run
 from albert_tf.errors import UserError
@@ -42,11 +44,11 @@ class Checkpoint:
   """
 
   config: AlbertConfig
-  variables: Mapping[str, np.ndarray]
-  slots: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+  variables: Arrays
+  slots: Arrays = dataclasses.field(default_factory=dict)
   global_step: int = 0
   tokenizer: tuple[str, TokenizerConfig | WordPieceConfig] | None = None
-  dropped: tuple[tuple[str, str], ...] = ()
+  dropped: Sequence[tuple[str, str]] = ()
   # Both are empty for weights that were not read from files.
   path: str = ""
   directory: str = ""
@@ -100,7 +102,7 @@ def read_checkpoint(
   config = AlbertConfig.from_json_file(config_path, huggingface=is_huggingface or None)
 
   # Tensors are weights, state of the optimizer, or neither.
-  slots: dict[str, np.ndarray] = {}
+  slots: Arrays = {}
   global_step = 0
   if is_huggingface:
     tensors = huggingface.read_tensors(location)
@@ -133,7 +135,7 @@ def read_checkpoint(
     slots=slots,
     global_step=global_step,
     tokenizer=tokenizer,
-    dropped=tuple(dropped),
+    dropped=dropped,
     path=location,
     directory=folder or ".",
   )
@@ -163,9 +165,11 @@ def find_checkpoint(path: files.Path) -> str:
   safetensors = os.path.join(path, huggingface.SAFETENSORS_FILE)
   if files.exists(safetensors):
     return safetensors
-  run_prefix = bundle.find_bundle(best_run(path))
-  if run_prefix is not None:
-    return run_prefix
+  # The best comes before the latest, as its evaluation was better.
+  for folder in ("checkpoints/best", "checkpoints", ""):
+    run_prefix = bundle.latest_bundle(os.path.join(best_run(path), folder))
+    if run_prefix is not None:
+      return run_prefix
   content = ", ".join(files.listdir(path)[:6]) or "nothing"
   raise UserError(
     "A checkpoint directory must hold model.ckpt-*.index, saved_model.pb, model.safetensors or a "
@@ -192,7 +196,7 @@ def _find_config(weights: str, is_huggingface: bool) -> str:
   )
 
 
-def _without_module_prefix(tensors: Mapping[str, np.ndarray], source: str) -> dict[str, np.ndarray]:
+def _without_module_prefix(tensors: Arrays, source: str) -> Arrays:
   # Two modules would come to have the same names.
   renamed = {_MODULE_PREFIX.sub("", name): value for name, value in tensors.items()}
   if len(renamed) != len(tensors):
@@ -202,7 +206,7 @@ def _without_module_prefix(tensors: Mapping[str, np.ndarray], source: str) -> di
   return renamed
 
 
-def _check_encoder(config: AlbertConfig, variables: Mapping[str, np.ndarray], source: str) -> None:
+def _check_encoder(config: AlbertConfig, variables: Arrays, source: str) -> None:
   """Raises `UserError` if the shapes contradict the configuration, before a model is built."""
   entries = variable_entries(config)
   missing = []
@@ -224,10 +228,7 @@ def check_shape(
   name: str, shape: Sequence[int], expected: Sequence[int | None], source: str
 ) -> None:
   """Raises `UserError` for a variable of another shape; None means any size."""
-  fits = len(shape) == len(expected) and all(
-    expected_size in (None, size) for size, expected_size in zip(shape, expected, strict=True)
-  )
-  if not fits:
+  if not tf.TensorShape(expected).is_compatible_with(shape):
     raise UserError(
       f"{name} must have the shape its configuration says, {list(expected)}. "
       f"Received: {list(shape)} in {source}. Give the configuration this checkpoint was made with."

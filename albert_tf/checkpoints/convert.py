@@ -1,8 +1,6 @@
 """Conversion of a checkpoint from one format to another."""
 
-from collections.abc import Mapping
 import dataclasses
-import json
 import os
 
 import numpy as np
@@ -12,9 +10,7 @@ from albert_tf.checkpoints import bundle, fast_tokenizer, huggingface
 from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.checkpoints.load import MatchReport, match
 from albert_tf.checkpoints.settings import ConvertOptions
-from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
-from albert_tf.errors import UserError
 from albert_tf.modeling.name_map import ALL_HEADS, expand_sharing, head_names, variable_entries
 from albert_tf.tokenization.config import (
   CONFIG_FILE,
@@ -50,10 +46,9 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
     checkpoint.load_tokenizer()  # Another vocabulary is refused now.
 
   # A head is converted whole: one of its variables asks for all.
-  heads = []
-  for head in ALL_HEADS:
-    if any(name in checkpoint.variables for name in head_names(head)):
-      heads.append(head)
+  heads = tuple(
+    head for head in ALL_HEADS if not checkpoint.variables.keys().isdisjoint(head_names(head))
+  )
   report = match(
     checkpoint.variables,
     {entry.name: entry.shape for entry in variable_entries(checkpoint.config, heads)},
@@ -64,13 +59,15 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
 
   # The state of an optimizer belongs to the variables as they are, in a format that has it.
   slots = checkpoint.slots
-  dropped = checkpoint.dropped
+  dropped = list(checkpoint.dropped)
   if options.output_format == "huggingface" or options.expand_sharing:
-    dropped += tuple((name, "optimizer state") for name in slots)
+    dropped += [(name, "optimizer state") for name in slots]
     slots = {}
-  config, variables = _resolve_sharing(
-    checkpoint.config, {name: checkpoint.variables[name] for name in report.matched}, options
-  )
+  config = checkpoint.config
+  variables = {name: checkpoint.variables[name] for name in report.matched}
+  if options.expand_sharing:
+    variables = expand_sharing(config, variables)
+    config = dataclasses.replace(config, sharing="none", num_hidden_groups=1)
   converted = dataclasses.replace(checkpoint, config=config, variables=variables, slots=slots)
 
   # A fine-tuned run keeps its task: labels, lengths, thresholds.
@@ -79,51 +76,26 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
     if task is not None:
       task.save(directory)
     if options.output_format == "huggingface":
-      huggingface.write_directory(directory, variables, config, tuple(heads), task)
+      huggingface.write_directory(directory, variables, config, heads, task)
       _write_huggingface_extras(directory, converted, task)
     else:
       _write_tensorflow(directory, converted, is_original=options.output_format == "tf1")
-  return dataclasses.replace(report, dropped=dropped, heads=tuple(heads))
-
-
-def _resolve_sharing(
-  config: AlbertConfig, variables: Mapping[str, np.ndarray], options: ConvertOptions
-) -> tuple[AlbertConfig, Mapping[str, np.ndarray]]:
-  """Expresses the sharing as the format can: this project's takes all kinds.
-
-  The others have "none" as one group for each layer, and no partial sharing.
-  """
-  if options.expand_sharing:
-    variables = expand_sharing(config, variables)
-    config = dataclasses.replace(config, sharing="none", num_hidden_groups=1)
-  if options.output_format == "albert_tf":
-    return config, variables
-  if config.sharing in ("attention", "ffn"):
-    raise UserError(
-      "Only this project's format shares only attention or feed-forward. "
-      f"Received: sharing={config.sharing!r} for --output_format={options.output_format}. "
-      "Add --expand_sharing: every layer gets its own copy, and the model computes the same."
-    )
-  # With 12 layers, 12 groups of one layer: nothing is shared.
-  if config.sharing == "none":
-    groups = config.num_hidden_layers
-    config = dataclasses.replace(config, sharing="all", num_hidden_groups=groups)
-  return config, variables
+  return dataclasses.replace(report, dropped=dropped, heads=heads)
 
 
 def _write_tensorflow(directory: str, checkpoint: Checkpoint, *, is_original: bool) -> None:
   """Writes a run directory, or with `is_original` the files of the original release."""
   prefix = f"checkpoints/model.ckpt-{checkpoint.global_step}"
-  text = checkpoint.config.to_json_string()
+  values = checkpoint.config.to_dict()
   if is_original:
     prefix = "model.ckpt-best"
-    text = json.dumps(checkpoint.config.to_original_dict(), indent=2, sort_keys=True) + "\n"
+    values = checkpoint.config.to_original_dict()
   prefix = os.path.join(directory, prefix)
   files.makedirs(os.path.dirname(prefix))
   # The type that TensorFlow 1 gives its step.
   step = {"global_step": np.array(checkpoint.global_step, np.int64)}
   bundle.write_bundle(prefix, dict(checkpoint.variables) | dict(checkpoint.slots) | step)
-  files.write_text(os.path.join(directory, "albert_config.json"), text)
+  json_files.write(os.path.join(directory, "albert_config.json"), dict(sorted(values.items())))
 
   if checkpoint.tokenizer is None:
     return

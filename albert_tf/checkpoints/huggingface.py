@@ -1,6 +1,5 @@
 """Hugging Face's ALBERT: reading its tensors, and writing directories that its libraries load."""
 
-from collections.abc import Mapping
 import math
 import os
 
@@ -9,6 +8,7 @@ from safetensors import SafetensorError
 import safetensors.numpy
 
 from albert_tf import files, json_files
+from albert_tf.checkpoints.bundle import Arrays
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec, huggingface_labels
 from albert_tf.errors import UserError
@@ -37,7 +37,7 @@ _ARCHITECTURES = {
 }
 
 
-def read_tensors(path: str) -> dict[str, np.ndarray]:
+def read_tensors(path: str) -> Arrays:
   """Reads every tensor of a `.safetensors` file, by name.
 
   Raises:
@@ -54,8 +54,8 @@ def read_tensors(path: str) -> dict[str, np.ndarray]:
 
 
 def to_original(
-  tensors: Mapping[str, np.ndarray], config: AlbertConfig, *, source: str
-) -> tuple[dict[str, np.ndarray], list[tuple[str, str]]]:
+  tensors: Arrays, config: AlbertConfig, *, source: str
+) -> tuple[Arrays, list[tuple[str, str]]]:
   """Renames and transposes Hugging Face's tensors to the original's.
 
   Args:
@@ -112,7 +112,7 @@ def _transpose_kernel(original_name: str, value: np.ndarray) -> np.ndarray:
   return value
 
 
-def _check_identity(tensors: Mapping[str, np.ndarray], source: str) -> None:
+def _check_identity(tensors: Arrays, source: str) -> None:
   """Raises `UserError` unless the mapping from E to H = E, which is left out, is the identity."""
   weight = tensors.get(_MAPPING_WEIGHT)
   bias = tensors.get(_MAPPING_BIAS)
@@ -129,9 +129,7 @@ def _check_identity(tensors: Mapping[str, np.ndarray], source: str) -> None:
   )
 
 
-def _from_original(
-  variables: Mapping[str, np.ndarray], config: AlbertConfig
-) -> dict[str, np.ndarray]:
+def _from_original(variables: Arrays, config: AlbertConfig) -> Arrays:
   """The reverse of `to_original`. Tied copies are left out, as in Hugging Face's own files."""
   huggingface = {entry.name: entry.huggingface for entry in variable_entries(config, ALL_HEADS)}
   tensors = {}
@@ -146,7 +144,7 @@ def _from_original(
 
 def write_directory(
   directory: str,
-  variables: Mapping[str, np.ndarray],
+  variables: Arrays,
   config: AlbertConfig,
   heads: tuple[str, ...] = (),
   task: TaskSpec | None = None,
@@ -160,12 +158,6 @@ def write_directory(
     heads: the heads that the variables belong to.
     task: the task of a fine-tuned model; None: labels are numbers.
   """
-  safetensors.numpy.save_file(
-    _from_original(variables, config),
-    os.path.join(directory, SAFETENSORS_FILE),
-    metadata={"format": "pt"},
-  )
-
   # The class, and the labels that it counts its outputs by.
   values = config.to_huggingface_dict()
   values["architectures"] = [_ARCHITECTURES.get(heads, "AlbertModel")]
@@ -177,6 +169,12 @@ def write_directory(
   if task is not None:
     values |= task.to_huggingface_dict()
   json_files.write(os.path.join(directory, "config.json"), dict(sorted(values.items())))
+
+  safetensors.numpy.save_file(
+    _from_original(variables, config),
+    os.path.join(directory, SAFETENSORS_FILE),
+    metadata={"format": "pt"},
+  )
 
 
 def write_sentence_modules(directory: str, config: AlbertConfig, task: TaskSpec) -> None:

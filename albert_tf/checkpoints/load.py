@@ -33,11 +33,11 @@ class MatchReport:
   `dropped` are variables that are never loaded (optimizer slots, tied copies, …), with the reason.
   """
 
-  matched: tuple[str, ...]
-  missing: tuple[str, ...] = ()
-  unused: tuple[str, ...] = ()
-  dropped: tuple[tuple[str, str], ...] = ()
-  heads: tuple[str, ...] = ()
+  matched: Sequence[str]
+  missing: Sequence[str]
+  unused: Sequence[str]
+  dropped: Sequence[tuple[str, str]] = ()
+  heads: Sequence[str] = ()
 
   def lines(self) -> list[str]:
     """One line for each variable, and for each reason why some were left out; then a summary."""
@@ -139,7 +139,7 @@ def match(
     rule=f"Every variable of the checkpoint must be one the model uses. Received: {source}, unused",
     flag="--allow_unused",
   )
-  return MatchReport(matched=tuple(matched), missing=tuple(missing), unused=tuple(unused))
+  return MatchReport(matched=matched, missing=missing, unused=unused)
 
 
 def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, rule: str, flag: str) -> None:

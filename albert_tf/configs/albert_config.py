@@ -170,10 +170,10 @@ class AlbertConfig(Settings):
 
   def param_count(self, heads: Sequence[str] = ()) -> int:
     """Number of parameters of encoder, pooler and `heads`, some of `HEADS`; by formula."""
-    left_out = {f"head: {head}" for head in HEADS if head not in heads}
     total = 0
     for part, (copies, parameters) in count_parameters(self).items():
-      if part not in left_out:
+      head = part.removeprefix("head: ")
+      if head == part or head in heads:
         total += copies * parameters
     return total
 
@@ -257,7 +257,8 @@ class AlbertConfig(Settings):
     """The fields as in the original's `albert_config.json`.
 
     Raises:
-      UserError: the original code would compute a different function with this configuration.
+      UserError: the original code would compute a different function with this configuration, or
+        has no such sharing.
     """
     if self.layer_norm_eps != 1e-12 or self.hidden_act == "gelu_exact":
       raise UserError(
@@ -266,9 +267,7 @@ class AlbertConfig(Settings):
         f"hidden_act={self.hidden_act!r}, layer_norm_eps={self.layer_norm_eps}. "
         "Keep this model in the format of this project or of Hugging Face."
       )
-    values = self.to_dict()
-    # Only "all" can be converted, so there is nothing to say.
-    del values["sharing"]
+    values = self._with_groups()
     del values["layer_norm_eps"]
     return values | _ORIGINAL_UNUSED
 
@@ -278,16 +277,7 @@ class AlbertConfig(Settings):
     Raises:
       UserError: Hugging Face has no such sharing.
     """
-    if self.sharing in ("attention", "ffn"):
-      raise UserError(
-        f"Hugging Face's ALBERT shares whole blocks only. Received: sharing={self.sharing!r}. "
-        "Write it with every layer its own copy (--expand_sharing)."
-      )
-    values = self.to_dict()
-    if values.pop("sharing") == "none":
-      # There a group owns its weights: a group for each layer shares nothing.
-      values["num_hidden_groups"] = self.num_hidden_layers
-    return values | {
+    return self._with_groups() | {
       "hidden_act": _TO_HUGGINGFACE_ACTIVATION.get(self.hidden_act, self.hidden_act),
       "bos_token_id": 2,
       "classifier_dropout_prob": 0.1,
@@ -296,6 +286,20 @@ class AlbertConfig(Settings):
       "pad_token_id": 0,
       "position_embedding_type": "absolute",
     }
+
+  def _with_groups(self) -> dict[str, Any]:
+    """The fields without `sharing`: the other formats say with groups what is shared."""
+    if self.sharing in ("attention", "ffn"):
+      raise UserError(
+        "Only this project's format shares only attention or feed-forward. "
+        f"Received: sharing={self.sharing!r}. "
+        "Add --expand_sharing: every layer gets its own copy, and the model computes the same."
+      )
+    values = self.to_dict()
+    if values.pop("sharing") == "none":
+      # A group owns its weights: with 12 layers, 12 groups of one layer share nothing.
+      values["num_hidden_groups"] = self.num_hidden_layers
+    return values
 
   @classmethod
   def from_dict(
@@ -319,21 +323,22 @@ class AlbertConfig(Settings):
     """
     if huggingface is None:
       huggingface = any(mark in values for mark in _HUGGINGFACE_MARKS)
-    fields = {key: value for key, value in values.items() if key not in _IGNORED}
+    ignored = _IGNORED
+    synonyms = _ACTIVATION_SYNONYMS
     if huggingface:
       for key, allowed in _HUGGINGFACE_MUST_BE.items():
         if key in values and values[key] not in allowed:
           raise UserError(
             f"{key} must be {allowed[0]!r}. Received: {key}={values[key]!r} in {source}."
           )
-      fields = {key: value for key, value in fields.items() if key in cls.__dataclass_fields__}
+      ignored = values.keys() - cls.__dataclass_fields__
+      synonyms = synonyms | {"gelu": "gelu_exact"}
 
+    fields = {key: value for key, value in values.items() if key not in ignored}
     # A value of another type stays: the check of the fields names it.
     activation = fields.get("hidden_act", 0)
-    if huggingface and activation == "gelu":
-      fields["hidden_act"] = "gelu_exact"
-    elif isinstance(activation, str | None):
-      fields["hidden_act"] = _ACTIVATION_SYNONYMS.get(activation, activation)
+    if isinstance(activation, str | None):
+      fields["hidden_act"] = synonyms.get(activation, activation)
     return super().from_dict(fields, source=source)
 
   @classmethod

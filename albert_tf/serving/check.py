@@ -65,8 +65,8 @@ class Call(NamedTuple):
   """One recorded call, arrays by name; strings are object arrays of bytes."""
 
   signature: str
-  inputs: dict[str, np.ndarray]
-  outputs: dict[str, np.ndarray]
+  inputs: Arrays
+  outputs: Arrays
 
 
 def check_saved_model(path: str, *, pythons: Sequence[str] = ()) -> list[Result]:
@@ -135,7 +135,7 @@ class Export(LoadedModel):
     super().__init__(directory)
     self.golden = read_golden(directory)
 
-  def run(self, signature: str, inputs: Arrays) -> dict[str, np.ndarray]:
+  def run(self, signature: str, inputs: Arrays) -> Arrays:
     """The outputs by name; raises `CheckFailed` for errors and non-finite outputs."""
     try:
       outputs = super().run(signature, inputs)
@@ -191,10 +191,9 @@ def check_layout(export: Export) -> str:
 
 def check_ops(export: Export) -> str:
   """Checks that the ops are core ops, or ops of TensorFlow Text that servers link."""
-  if PYTHON_OPS & export.ops:
-    raise CheckFailed(f"ops that need the Python process that made them: {PYTHON_OPS & export.ops}")
-  if export.foreign_ops - TEXT_OPS:
-    raise CheckFailed(f"ops that TensorFlow Serving does not link: {export.foreign_ops - TEXT_OPS}")
+  refused = (export.ops & PYTHON_OPS) | (export.foreign_ops - TEXT_OPS)
+  if refused:
+    raise CheckFailed(f"ops that TensorFlow Serving does not have: {refused}")
   text_ops = ", ".join(sorted(export.foreign_ops)) or "none"
   return f"{len(export.ops)} kinds of op; of TensorFlow Text: {text_ops}"
 
@@ -277,12 +276,9 @@ def check_odd(export: Export) -> str:
     for texts in (ODD_TEXTS, LONG_TEXTS):
       # Objects: NumPy's own strings drop NUL at their end.
       rows = np.array(texts, object)
-      inputs = {}
-      for name, spec in specs.items():
-        inputs[name] = rows
-        if len(spec.tensor_shape.dim) == 2:
-          # A row of several strings, such as choices.
-          inputs[name] = np.stack([rows, rows], axis=-1)
+      # A row of several strings, such as choices, has each text twice.
+      rows_by_rank = {1: rows, 2: np.stack([rows, rows], axis=-1)}
+      inputs = {name: rows_by_rank[len(spec.tensor_shape.dim)] for name, spec in specs.items()}
       export.run(signature, inputs)
       count += len(texts)
   return f"{count} odd texts answered: empty, NUL, invalid UTF-8, emoji, 10,000 characters"

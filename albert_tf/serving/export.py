@@ -18,6 +18,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.records import frame_record
 from albert_tf.serving.check import GOLDEN
+from albert_tf.serving.loaded_model import Arrays
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.serving.signatures import (
   base,
@@ -93,8 +94,8 @@ def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
     # The signatures, traced once each: those of the kind, and one for each depth.
     functions = dict(module.functions)
     for number_of_layers in settings.depths:
-      functions_at_depth = module.at_depth(number_of_layers).functions
-      functions[f"depth_{number_of_layers}"] = functions_at_depth["serving_default"]
+      at_depth = module.at_depth(number_of_layers)
+      functions[f"depth_{number_of_layers}"] = at_depth.functions["serving_default"]
 
     # Servers load a numbered directory as soon as it has this file.
     with files.atomic_directory(directory, last="saved_model.pb") as folder:
@@ -165,7 +166,7 @@ def sample_inputs(function: Any, config: AlbertConfig) -> dict[str, tf.Tensor]:
 
 def sample_ids(
   specs: Sequence[tf.TensorSpec], config: AlbertConfig, *, rows: int, seed: int = 0
-) -> dict[str, np.ndarray]:
+) -> Arrays:
   """Random int32 inputs of many lengths, by names and shapes.
 
   Each row has two segments, and the first rows are full.

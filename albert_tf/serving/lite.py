@@ -17,6 +17,7 @@ from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
 from albert_tf.progress import native_stderr_kept_back
 from albert_tf.serving.export import sample_ids
+from albert_tf.serving.loaded_model import Arrays
 from albert_tf.serving.settings import LiteSettings
 from albert_tf.serving.signatures.base import TOKEN_KEYS, row_length
 
@@ -36,9 +37,7 @@ class Parity(NamedTuple):
   cosine: float
 
 
-def export_lite(
-  model: Any, output: str, *, settings: LiteSettings | None = None
-) -> dict[str, Parity]:
+def export_lite(model: Any, output: str, settings: LiteSettings) -> dict[str, Parity]:
   """Converts a built `TextModel`, compares the file with the model, and writes it.
 
   They are compared on random ids of many lengths.
@@ -50,7 +49,6 @@ def export_lite(
     UserError: the file exists, or the converted file answers something else.
   """
   files.check_new(output)
-  settings = settings or LiteSettings()
   model = model.merged()
   specs = input_specs(model, settings)
   content = to_tflite(model, specs, weights=settings.weights)
@@ -139,7 +137,7 @@ def run_model(model: Any, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
   return {"probabilities": tf.nn.softmax(outputs)}
 
 
-def load_lite(content: bytes) -> Callable[..., dict[str, np.ndarray]]:
+def load_lite(content: bytes) -> Callable[..., Arrays]:
   """A LiteRT file as a function of arrays by name, by the interpreter that TensorFlow brings."""
   # TensorFlow 2.20 and later announce that the interpreter moves to the package ai-edge-litert.
   with warnings.catch_warnings(action="ignore", category=UserWarning), native_stderr_kept_back():
@@ -149,7 +147,7 @@ def load_lite(content: bytes) -> Callable[..., dict[str, np.ndarray]]:
 
 
 def measure_parity(
-  model: Any, run: Callable[..., Mapping[str, np.ndarray]], specs: Sequence[tf.TensorSpec]
+  model: Any, run: Callable[..., Arrays], specs: Sequence[tf.TensorSpec]
 ) -> dict[str, Parity]:
   """Compares a loaded file with its model on random ids; returns the parity of each float output."""
   # A file of a fixed batch size is run several times.

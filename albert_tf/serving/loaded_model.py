@@ -3,13 +3,12 @@
 `check.py` runs it without this project, so the top of the file imports only NumPy and TensorFlow.
 """
 
-from collections.abc import Mapping
 import os
 
 import numpy as np
 import tensorflow as tf
 
-Arrays = Mapping[str, np.ndarray]
+Arrays = dict[str, np.ndarray]
 
 
 def find_version(path: str) -> str:
@@ -47,7 +46,7 @@ class LoadedModel:
       if not name.startswith("__")
     }
 
-  def run(self, signature: str, inputs: Arrays) -> dict[str, np.ndarray]:
+  def run(self, signature: str, inputs: Arrays) -> Arrays:
     """The outputs by name; strings are object arrays of bytes."""
     definition = self.signatures[signature]
     fetches = {name: info.name for name, info in definition.outputs.items()}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import copy
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,6 +23,7 @@ from albert_tf.windows.text_windows import in_chunks
 
 # The first inputs of every signature of ids, in this order.
 TOKEN_KEYS: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
+Signatures = dict[str, Any]  # The name that clients use → its `tf.function`.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +42,9 @@ class ServedModel:
   depth: int | None
 
 
-class Signature(NamedTuple):
-  """A function that clients call, and its inputs in the order of its arguments."""
-
-  compute: Callable[..., Tensors]
-  inputs: Sequence[tf.TensorSpec]
+def signature(compute: Callable[..., Tensors], inputs: Sequence[tf.TensorSpec]) -> Any:
+  """The `tf.function` that clients call; its inputs are in the order of the arguments."""
+  return tf.function(compute, input_signature=inputs, autograph=False)
 
 
 def strings(*names: str, rank: int = 1) -> tuple[tf.TensorSpec, ...]:
@@ -88,23 +87,20 @@ class ServingModule(tf.Module):
     self.model_variables = list(named_variables(served.model).values())
     self.tokenizer: Any = graph_tokenizer(served.model.preprocessor.tokenizer)
 
-  def signatures(self) -> dict[str, Signature]:
-    """What a SavedModel of this kind offers, by the name that clients use."""
+  def signatures(self) -> Signatures:
+    """What a SavedModel of this kind offers."""
     return {
-      "serving_default": Signature(self.text, strings("text")),
-      "tokens": Signature(self.tokens, ids(*TOKEN_KEYS)),
+      "serving_default": signature(self.text, strings("text")),
+      "tokens": signature(self.tokens, ids(*TOKEN_KEYS)),
     }
 
   @functools.cached_property
-  def functions(self) -> dict[str, Any]:
-    """A `tf.function` for each signature, which other signatures may call.
+  def functions(self) -> Signatures:
+    """The signatures, made once, which other signatures may call.
 
     So the SavedModel holds each computation once, however many signatures need it.
     """
-    return {
-      name: tf.function(signature.compute, input_signature=signature.inputs, autograph=False)
-      for name, signature in self.signatures().items()
-    }
+    return self.signatures()
 
   def at_depth(self, depth: int) -> "ServingModule":
     """The same variables and tokenizer with functions of `depth` layers."""

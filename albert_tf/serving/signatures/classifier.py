@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import ServingModule, Signature, Tensors, strings
+from albert_tf.serving.signatures.base import ServingModule, Signatures, Tensors, signature, strings
 
 
 class ClassifierModule(ServingModule):
@@ -22,10 +22,10 @@ class ClassifierModule(ServingModule):
   Signatures of sentence vectors: the same inputs → `vector` float32 [B, H].
   """
 
-  def signatures(self) -> dict[str, Signature]:
+  def signatures(self) -> Signatures:
     table = super().signatures()
     if self.task.pair:
-      table["serving_default"] = Signature(self.text, strings("text", "text_pair"))
+      table["serving_default"] = signature(self.text, strings("text", "text_pair"))
     return table
 
   def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Tensors:

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import ServingModule, Signature, Tensors, strings
+from albert_tf.serving.signatures.base import ServingModule, Signatures, Tensors, signature, strings
 
 
 class EncoderModule(ServingModule):
@@ -17,8 +17,8 @@ class EncoderModule(ServingModule):
       tokens of the text, without [CLS], [SEP] and padding; zeros for a text without tokens.
   """
 
-  def signatures(self) -> dict[str, Signature]:
-    pairs = Signature(self.text, strings("text", "text_pair"))
+  def signatures(self) -> Signatures:
+    pairs = signature(self.text, strings("text", "text_pair"))
     return super().signatures() | {"pairs": pairs}
 
   def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Tensors:

@@ -3,7 +3,15 @@
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import TOKEN_KEYS, ServingModule, Signature, Tensors, ids
+from albert_tf.serving.signatures.base import (
+  TOKEN_KEYS,
+  ServingModule,
+  Signatures,
+  Tensors,
+  ids,
+  signature,
+  strings,
+)
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE as SPACE_MARK
 from albert_tf.windows.text_windows import in_chunks
 
@@ -27,11 +35,12 @@ class FillMaskModule(ServingModule):
   K is `ExportSettings.top_k`.
   """
 
-  def signatures(self) -> dict[str, Signature]:
+  def signatures(self) -> Signatures:
     inputs = ids(*TOKEN_KEYS, "positions")
-    return super().signatures() | {
-      "tokens": Signature(self.tokens, inputs),
-      "mlm": Signature(self.mlm, inputs),
+    return {
+      "serving_default": signature(self.text, strings("text")),
+      "tokens": signature(self.tokens, inputs),
+      "mlm": signature(self.mlm, inputs),
     }
 
   def text(self, text: tf.Tensor) -> Tensors:

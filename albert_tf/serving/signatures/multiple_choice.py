@@ -5,9 +5,10 @@ import tensorflow as tf
 from albert_tf.serving.signatures.base import (
   TOKEN_KEYS,
   ServingModule,
-  Signature,
+  Signatures,
   Tensors,
   ids,
+  signature,
   strings,
 )
 from albert_tf.tokenization.graph_inputs import choice_batch, limit_characters
@@ -25,11 +26,11 @@ class MultipleChoiceModule(ServingModule):
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, C, S] → the same without `answer`.
   """
 
-  def signatures(self) -> dict[str, Signature]:
+  def signatures(self) -> Signatures:
     texts = strings("context", "question") + strings("choices", rank=2)
     return {
-      "serving_default": Signature(self.text, texts),
-      "tokens": Signature(self.tokens, ids(*TOKEN_KEYS, rank=3)),
+      "serving_default": signature(self.text, texts),
+      "tokens": signature(self.tokens, ids(*TOKEN_KEYS, rank=3)),
     }
 
   def text(self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> Tensors:

@@ -7,9 +7,10 @@ from albert_tf.serving.signatures.base import (
   TOKEN_KEYS,
   ServedModel,
   ServingModule,
-  Signature,
+  Signatures,
   Tensors,
   ids,
+  signature,
   strings,
 )
 from albert_tf.tokenization.graph import head
@@ -49,13 +50,13 @@ class QuestionAnsweringModule(ServingModule):
         "in the run's task.json. Raise --max_seq_length."
       )
 
-  def signatures(self) -> dict[str, Signature]:
+  def signatures(self) -> Signatures:
     token_keys = TOKEN_KEYS
     if self.has_null:
       token_keys += ("p_mask",)
     return {
-      "serving_default": Signature(self.text, strings("question", "context")),
-      "tokens": Signature(self.tokens, ids(*token_keys)),
+      "serving_default": signature(self.text, strings("question", "context")),
+      "tokens": signature(self.tokens, ids(*token_keys)),
     }
 
   def text(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:

@@ -8,7 +8,7 @@ import re
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import ServingModule, Signature, Tensors, strings
+from albert_tf.serving.signatures.base import ServingModule, Signatures, Tensors, signature, strings
 from albert_tf.tokenization.graph_inputs import LONGEST_TEXT, limit_characters
 from albert_tf.windows.text_windows import substrings
 from albert_tf.windows.word_windows import locate_words, make_word_windows
@@ -40,8 +40,8 @@ class TokenClassificationModule(ServingModule):
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → `tag_probabilities` float32 [B, S, C].
   """
 
-  def signatures(self) -> dict[str, Signature]:
-    return super().signatures() | {"words": Signature(self.words, strings("words", rank=2))}
+  def signatures(self) -> Signatures:
+    return super().signatures() | {"words": signature(self.words, strings("words", rank=2))}
 
   def text(self, text: tf.Tensor) -> Tensors:
     located = locate_words(limit_characters(text))
@@ -129,8 +129,7 @@ def group_entities(
     `num_entities` [B].
 
   Example: the tags B-X I-X O I-Y B-Y have the kinds 0 0 -1 1 1. The first words of entities are the
-    words 0, 3 and 4, and all words have the entity numbers 1 1 1 2 3, of which that of O is not
-    used.
+    words 0, 3 and 4, and the words inside of entities have the numbers 0 0 1 2.
   """
   kinds = entity_kinds(names)
   kind_of_tag = [-1 if name == OUTSIDE else kinds.index(name[2:]) for name in names]
@@ -142,32 +141,27 @@ def group_entities(
   # An entity begins where a tag says so, behind one that has ended, and where the kind changes.
   changes = _previous(kind, -1) != kind
   is_first = is_inside & (begins | _previous(ends, False) | changes)
-  number = tf.cumsum(tf.cast(is_first, tf.int32), axis=1)
-  count = tf.reduce_sum(tf.cast(is_first, tf.int32), axis=1)
-  largest_count = tf.reduce_max(tf.concat([count, [0]], axis=0))  # An empty batch has none.
+  word = tf.broadcast_to(tf.range(tf.shape(tag)[1]), tf.shape(tag))
+  first = tf.ragged.boolean_mask(word, is_first)  # [B, (E)]
+  entity_kind = first.with_flat_values(tf.boolean_mask(kind, is_first))
 
-  # One number for each entity of the batch: row * largest_count + its number in the row.
-  shape = tf.shape(tag)
-  row = tf.broadcast_to(tf.range(shape[0])[:, tf.newaxis], shape)
-  entity = tf.boolean_mask(row * largest_count + number - 1, is_inside)
+  # The entities of all rows have one sequence of numbers, in the order of their words.
+  number = tf.cumsum(tf.cast(tf.boolean_mask(is_first, is_inside), tf.int32)) - 1
 
-  def sum_by_entity(values: tf.Tensor) -> tf.Tensor:
+  def sum_by_entity(values: tf.Tensor) -> tf.RaggedTensor:
     total = tf.math.unsorted_segment_sum(
-      tf.boolean_mask(values, is_inside), entity, shape[0] * largest_count
+      tf.boolean_mask(values, is_inside), number, tf.size(first.flat_values)
     )
-    return tf.reshape(total, [shape[0], largest_count])
+    return first.with_flat_values(total)
 
-  # Only first words add to the first sum and to the third, which are therefore theirs.
-  word = tf.broadcast_to(tf.range(shape[1]), shape)
-  first = sum_by_entity(tf.where(is_first, word, 0))
   size = sum_by_entity(tf.ones_like(tag))
-  type_number = sum_by_entity(tf.where(is_first, kind + 1, 0))
+  probability = sum_by_entity(certain) / tf.cast(size, tf.float32)
   return {
-    "entity_types": tf.gather(tf.constant([""] + kinds), type_number),
-    "entity_first_words": first,
-    "entity_end_words": first + size,
-    "entity_probabilities": sum_by_entity(certain) / tf.cast(tf.maximum(size, 1), tf.float32),
-    "num_entities": count,
+    "entity_types": tf.gather(tf.constant(kinds), entity_kind).to_tensor(),
+    "entity_first_words": first.to_tensor(),
+    "entity_end_words": (first + size).to_tensor(),
+    "entity_probabilities": probability.to_tensor(),
+    "num_entities": tf.cast(first.row_lengths(), tf.int32),
   }
 
 
