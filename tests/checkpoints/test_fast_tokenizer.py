@@ -40,6 +40,12 @@ def write_folder(folder, model, settings):
   (folder / "config.json").write_text(json.dumps(config))
 
 
+def assert_is(tokenizer, expected):
+  assert tokenizer.config == expected.config
+  assert tokenizer.pieces == expected.pieces
+  assert tokenizer.encode_batch(ODD_LINES) == expected.encode_batch(ODD_LINES)
+
+
 # Share of lines with other ids: with a small vocabulary, more numbers before a comma are cut otherwise.
 @pytest.mark.parametrize(
   ("name", "most"), [("data/vocab/30k-clean.model", 1e-4), (SPM_MODEL, 5e-3)], ids=["30k", "8k"]
@@ -47,35 +53,27 @@ def write_folder(folder, model, settings):
 def test_transformers_gives_our_ids(name, most, shared_dir, tmp_path):
   transformers = interop("transformers")
   model = (shared_dir / name).read_bytes()  # An absolute path stays itself.
-  texts = [
-    *(shared_dir / "data/corpora").rglob("*.txt"),
-    shared_dir / "data/corpora/wikiextractor/wiki_00",
-  ]
-  lines = [line for text in texts for line in text.read_text(errors="replace").splitlines()[:1500]]
-  lines = [
-    line for line in lines if "<unk>" not in line
-  ]  # A special piece in text is theirs to read.
+  corpora = shared_dir / "data/corpora"
+  lines = []
+  for text in (*corpora.rglob("*.txt"), corpora / "wikiextractor/wiki_00"):
+    lines += text.read_text(errors="replace").splitlines()[:1500]
+  lines = [line for line in lines if "<unk>" not in line]  # A special piece is theirs to read.
   assert len(lines) > 10_000
   for number, settings in enumerate(SETTINGS):
     folder = tmp_path / str(number)
     write_folder(folder, model, settings)
     theirs = transformers.AutoTokenizer.from_pretrained(str(folder))
     ours = AlbertTokenizer(model, settings)
-    assert theirs(list(ODD_LINES), add_special_tokens=False)["input_ids"] == ours.encode_batch(
-      ODD_LINES
-    )
-    pairs = zip(
-      theirs(lines, add_special_tokens=False)["input_ids"], ours.encode_batch(lines), strict=True
-    )
+    odd = theirs(list(ODD_LINES), add_special_tokens=False)["input_ids"]
+    assert odd == ours.encode_batch(ODD_LINES)
+    their_ids = theirs(lines, add_special_tokens=False)["input_ids"]
+    pairs = zip(their_ids, ours.encode_batch(lines), strict=True)
     assert sum(a != b for a, b in pairs) <= most * len(lines), settings
     pair = theirs("one", "two", padding="max_length", max_length=9)
     packed = batch(ours, ["one"], ["two"], max_length=9, pad_to_max_length=True)
-    for key, name in (
-      ("input_ids", "input_ids"),
-      ("token_type_ids", "segment_ids"),
-      ("attention_mask", "input_mask"),
-    ):
-      assert pair[key] == packed[name][0].tolist()
+    names = {"token_type_ids": "segment_ids", "attention_mask": "input_mask"}
+    for key in pair:
+      assert pair[key] == packed[names.get(key, key)][0].tolist()
     assert theirs("a [MASK] b")["input_ids"][2] == ours.mask_id == theirs.mask_token_id
 
 
@@ -93,10 +91,7 @@ def test_a_folder_with_tokenizer_json_alone_has_its_tokenizer(tmp_path):
     folder = tmp_path / str(number)
     write_folder(folder, model, settings)
     (folder / "spiece.model").unlink()
-    again, ours = load_tokenizer(str(folder)), AlbertTokenizer(model, settings)
-    assert again.config == settings
-    assert again.pieces == ours.pieces
-    assert again.encode_batch(ODD_LINES) == ours.encode_batch(ODD_LINES)
+    assert_is(load_tokenizer(str(folder)), AlbertTokenizer(model, settings))
 
 
 @pytest.mark.parametrize(
@@ -130,13 +125,10 @@ def test_tokenizers_that_transformers_saves_are_read(tmp_path):
     if name == "albert":  # As on Hugging Face's hub, where their own class makes its rules.
       for file in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name / file).unlink()
-    transformers.AutoTokenizer.from_pretrained(str(tmp_path / name)).save_pretrained(
-      tmp_path / "saved" / name
-    )
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(tmp_path / name))
+    tokenizer.save_pretrained(tmp_path / "saved" / name)
     assert not (tmp_path / "saved" / name / "spiece.model").exists()
-    again, ours = load_tokenizer(str(tmp_path / "saved" / name)), AlbertTokenizer(model, theirs)
-    assert again.config == theirs
-    assert again.encode_batch(ODD_LINES) == ours.encode_batch(ODD_LINES)
+    assert_is(load_tokenizer(str(tmp_path / "saved" / name)), AlbertTokenizer(model, theirs))
 
   pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "sky", "##s", "Is"]
   (tmp_path / "vocab.txt").write_text("\n".join(pieces))

@@ -10,10 +10,9 @@ import pytest
 from support import tiny_run
 from support.goldens import SPM_MODEL
 from support.stacks import interop
+from support.synthetic_checkpoint import convert_to
 import tensorflow as tf
 
-from albert_tf.checkpoints.convert import convert
-from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.configs.task import TaskSpec
 from albert_tf.keras_api.pretrained import AlbertMaskedLM
 from albert_tf.keras_api.tasks import CLASS_OF_KIND
@@ -23,15 +22,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 WORDS = random.Random(0).choices(tiny_run.WORDS, k=320)
 TEXT, QUESTION = " ".join(WORDS), "small birds sing"
 TASKS = {
-  "text-classification": TaskSpec(
-    kind="classification", label_names=("bad", "so-so", "good"), name="custom"
-  ),
-  "text-classification of a value": TaskSpec(kind="regression", name="custom"),
+  "text-classification": TaskSpec(kind="classification", label_names=("a", "b", "c"), name="t"),
+  "text-classification of a value": TaskSpec(kind="regression", name="t"),
   "token-classification": TaskSpec(
-    kind="token_classification", label_names=("O", "B-X", "I-X"), name="custom"
+    kind="token_classification", label_names=("O", "B-X", "I-X"), name="t"
   ),
   "question-answering": TaskSpec(
-    kind="question_answering", name="squad", squad_version="1.1", max_seq_length=100
+    kind="question_answering", name="t", squad_version="1.1", max_seq_length=100
   ),
 }
 
@@ -57,9 +54,8 @@ def same_tags(pipe, ours):
 
 def same_answers(pipe, ours):
   """Asserts equal starts and ends of answers in the text that fits; Transformers 5 has no pipeline for them."""
-  found = pipe.model(
-    **pipe.tokenizer(QUESTION, TEXT, truncation="only_second", return_tensors="pt")
-  )
+  batch = pipe.tokenizer(QUESTION, TEXT, truncation="only_second", return_tensors="pt")
+  found = pipe.model(**batch)
   logits = ours.predict({"question": [QUESTION], "context": [TEXT]}, verbose=0)
   for name in ("start_logits", "end_logits"):
     np.testing.assert_allclose(found[name].detach(), logits[name], atol=1e-4)
@@ -69,9 +65,8 @@ def load(transformers, name, folder):
   if name != "question-answering":
     return transformers.pipeline(name.partition(" ")[0], model=folder)
   model = transformers.AutoModelForQuestionAnswering.from_pretrained(folder)
-  return types.SimpleNamespace(
-    model=model, tokenizer=transformers.AutoTokenizer.from_pretrained(folder)
-  )
+  tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+  return types.SimpleNamespace(model=model, tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -84,10 +79,9 @@ def test_there_and_back(name, tmp_path):
     ends = np.cumsum([len(tokenizer.encode(word)) for word in WORDS])
     task = dataclasses.replace(task, max_seq_length=2 + int(ends[20]))
   ours = tiny_run.write_fine_tuned_run(tmp_path / "run", task, config, tokenizer)
-  convert(str(tmp_path / "run"), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
-  same = {"text": same_classes, "token": same_tags, "question": same_answers}[
-    name.partition("-")[0]
-  ]
+  convert_to(tmp_path / "hf", tmp_path / "run", "huggingface")
+  first_word = name.partition("-")[0]
+  same = {"text": same_classes, "token": same_tags, "question": same_answers}[first_word]
   pipe = load(transformers, name, str(tmp_path / "hf"))
   same(pipe, type(ours).from_pretrained(str(tmp_path / "run")))
 
@@ -104,25 +98,9 @@ def test_there_and_back(name, tmp_path):
 
 def masked_sentences():
   """50 sentences with punctuation, spaces, words and other masks around masks."""
-  frames = (
-    "the sky is {} and blue",
-    "{} birds sing.",
-    "he said: {}",
-    "grass grows{} under it",
-    "it's {}",
-  )
-  shapes = (
-    "[MASK]",
-    "[MASK],",
-    "([MASK])",
-    '"[MASK]!"',
-    "-[MASK]-",
-    "[MASK]'s",
-    "[MASK]; [MASK]?",
-    " [MASK] ",
-  )
-  shapes += ("[MASK]ing", "pre[MASK]…")
-  return [frame.format(shape) for frame in frames for shape in shapes]
+  frames = "the sky is {} and blue|{} birds sing.|he said: {}|grass grows{} under it|it's {}"
+  shapes = 'M|M,|(M)|"M!"|-M-|M\'s|M; M?| M |Ming|preM…'.replace("M", "[MASK]")
+  return [frame.format(shape) for frame in frames.split("|") for shape in shapes.split("|")]
 
 
 def test_fill_mask_of_50_sentences(tmp_path):
@@ -130,8 +108,7 @@ def test_fill_mask_of_50_sentences(tmp_path):
   transformers = interop("torch", "transformers")
   tokenizer = AlbertTokenizer(pathlib.Path(SPM_MODEL).read_bytes(), TokenizerConfig())
   tiny_run.write_run(tmp_path / "run", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
-  options = ConvertOptions(output_format="huggingface", allow_unused="seq_relationship")
-  convert(str(tmp_path / "run"), str(tmp_path / "hf"), options)
+  convert_to(tmp_path / "hf", tmp_path / "run", "huggingface", allow_unused="seq_relationship")
   pipe = transformers.pipeline("fill-mask", model=str(tmp_path / "hf"), top_k=10)
   sentences = masked_sentences()
   assert len(set(sentences)) == 50
@@ -153,7 +130,7 @@ def test_tags_of_words_with_punctuation(tmp_path):
   config = tiny_run.tiny_model(tokenizer.vocab_size, max_position_embeddings=128).config
   task = TASKS["token-classification"]
   ours = tiny_run.write_fine_tuned_run(tmp_path / "run", task, config, tokenizer)
-  convert(str(tmp_path / "run"), str(tmp_path / "hf"), ConvertOptions(output_format="huggingface"))
+  convert_to(tmp_path / "hf", tmp_path / "run", "huggingface")
   pipe = transformers.pipeline("token-classification", model=str(tmp_path / "hf"), ignore_labels=[])
   text = 'he said: "(the) sky-blue £12, of Zürich\'s -- 1990," … 😀 x'
   served = type(ours).from_pretrained(str(tmp_path / "run")).tag([text])[0].words

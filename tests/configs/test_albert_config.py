@@ -1,12 +1,11 @@
 """AlbertConfig: strict reading, checks, round trips, and parameter counts of all sizes and tables of the paper."""
 
 import dataclasses
-import json
 
 import pytest
 from support.commands.script_runs import run_command
 
-from albert_tf.configs import SIZES, AlbertConfig, count_parameters
+from albert_tf.configs import SIZES, AlbertConfig
 from albert_tf.errors import UserError
 
 SMALL = {
@@ -19,16 +18,12 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
-def test_json_round_trip(name, sharing, tmp_path):
-  config = AlbertConfig.from_name(
-    name, sharing=sharing, hidden_act="gelu_exact", layer_norm_eps=1e-6
-  )
+def test_json_round_trip(sharing, tmp_path):
+  config = AlbertConfig(**SMALL, sharing=sharing, hidden_act="gelu_exact", layer_norm_eps=1e-6)
   path = tmp_path / "albert_config.json"
   path.write_text(config.to_json_string())
   assert AlbertConfig.from_json_file(str(path)) == config
-  assert AlbertConfig.from_dict(config.to_dict()) == config
   if sharing in ("all", "none"):
     again = AlbertConfig.from_dict(config.to_huggingface_dict())
     assert again.param_count() == config.param_count()
@@ -64,10 +59,6 @@ def test_activation_names_by_source(huggingface, given, expected):
     ({"model_type": "bert"}, r"model_type='bert'"),
     ({"num_labels": 3}, "num_labels"),  # Hugging Face's key without Hugging Face's marks.
     ({"hidden_size": 7}, "Received: 7 and 3"),
-    ({"vocab_size": 0}, "vocab_size .*Received: 0"),
-    ({"hidden_size": 6.0}, "hidden_size .* int.*Received: 6.0"),
-    ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob .*Received: 1.0"),
-    ({"sharing": "some"}, "sharing .*Received: 'some'"),
     ({"num_hidden_groups": 6}, "Received: 6 and 5"),
     ({"num_hidden_groups": 2, "sharing": "ffn"}, "Received: 2 with sharing=ffn"),
     ({"num_hidden_layers": 10**9}, "num_hidden_layers .*1024.*Received: 1000000000"),
@@ -79,24 +70,20 @@ def test_bad_values_say_what_was_received(changes, message):
     AlbertConfig.from_dict({**SMALL, **changes})
 
 
-def test_missing_key_and_unknown_name_and_bad_file(tmp_path):
+def test_missing_key_and_unknown_name():
   bert = {key: value for key, value in SMALL.items() if key != "embedding_size"}
   with pytest.raises(UserError, match="embedding_size"):
     AlbertConfig.from_dict(bert)
   with pytest.raises(UserError, match=r"base.*Received: 'huge'"):
     AlbertConfig.from_name("huge")
-  with pytest.raises(TypeError, match="vocabsize"):
-    AlbertConfig.from_name("base", vocabsize=3)
-  with pytest.raises(UserError, match=r"none\.json"):
-    AlbertConfig.from_json_file(str(tmp_path / "none.json"))
 
 
 def test_known_unused_keys_are_accepted():
   unused = {"down_scale_factor": 1, "gap_size": 0, "layers_to_keep": [], "net_structure_type": 0}
   huggingface = {"architectures": ["AlbertForMaskedLM"], "model_type": "albert"}
   huggingface |= {"num_labels": 3, "position_embedding_type": "absolute"}
-  assert AlbertConfig.from_dict({**SMALL, **unused}) == AlbertConfig(**SMALL)
-  assert AlbertConfig.from_dict({**SMALL, **unused, **huggingface}) == AlbertConfig(**SMALL)
+  for keys in (unused, unused | huggingface):
+    assert AlbertConfig.from_dict(SMALL | keys) == AlbertConfig(**SMALL)
 
 
 def test_another_depth_needs_one_block_for_all_layers():
@@ -109,16 +96,13 @@ def test_another_depth_needs_one_block_for_all_layers():
       other.at_depth(3)
 
 
-def test_plain_names_are_version_2_and_frozen():
+def test_plain_names_are_version_2():
   for size in ("base", "large", "xlarge", "xxlarge"):
     assert AlbertConfig.from_name(size) == AlbertConfig.from_name(f"{size}_v2")
     v1, rate = AlbertConfig.from_name(f"{size}_v1"), 0.0 if size == "xxlarge" else 0.1
     assert v1.hidden_dropout_prob == v1.attention_probs_dropout_prob == rate
     without = dataclasses.replace(v1, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
     assert without == AlbertConfig.from_name(size)
-  with pytest.raises(AttributeError):
-    AlbertConfig(**SMALL).hidden_size = 3
-  assert json.loads(AlbertConfig(**SMALL).to_json_string())["hidden_size"] == 6
 
 
 def test_another_width_brings_what_follows_from_it():
@@ -126,10 +110,8 @@ def test_another_width_brings_what_follows_from_it():
   base, wide = AlbertConfig.from_name("base"), {"hidden_size": 2048, "num_hidden_layers": 3}
   follows = dataclasses.replace(base, **wide, intermediate_size=8192, num_attention_heads=32)
   assert base.resized(**wide) == follows
-  told = base.resized(hidden_size=2048, intermediate_size=100, num_attention_heads=16)
-  assert told == dataclasses.replace(
-    base, hidden_size=2048, intermediate_size=100, num_attention_heads=16
-  )
+  told = wide | {"intermediate_size": 100, "num_attention_heads": 16}
+  assert base.resized(**told) == dataclasses.replace(base, **told)
   xlarge = AlbertConfig.from_name("xlarge")  # 16 heads of 128, as in the release.
   shallow = dataclasses.replace(xlarge, num_hidden_layers=12)
   assert xlarge.resized(hidden_size=2048, num_hidden_layers=12) == shallow
@@ -162,24 +144,6 @@ def test_named_size(name):
   assert AlbertConfig.from_name(name).param_count() == expected
 
 
-@pytest.mark.parametrize(
-  ("size", "block", "masked_lm", "sentence_order", "everything"),
-  [
-    ("base", 7_087_872, 128_688, 1_538, 11_813_810),
-    ("large", 12_596_224, 161_456, 2_050, 17_847_474),
-    ("xlarge", 50_358_272, 292_528, 4_098, 59_021_490),
-    ("xxlarge", 201_379_840, 554_672, 8_194, 223_158_450),
-  ],
-)
-def test_release_table(size, block, masked_lm, sentence_order, everything):
-  config = AlbertConfig.from_name(size)
-  parts = {part: one for part, (_, one) in count_parameters(config).items()}
-  assert parts["attention + LayerNorm"] + parts["feed-forward + LayerNorm"] == block
-  assert parts["embeddings"] == 3_906_048
-  assert (parts["head: masked_lm"], parts["head: sentence_order"]) == (masked_lm, sentence_order)
-  assert config.param_count(heads=("masked_lm", "sentence_order")) == everything
-
-
 # Tables 3 and 4: base, by embedding size and sharing.
 TABLES_3_AND_4 = {
   (64, "all"): 9_681_408, (128, "all"): 11_683_584, (256, "all"): 15_687_936, (768, "all"): 31_114_752,
@@ -194,16 +158,9 @@ def test_paper_tables_3_and_4():
     assert config.param_count() == expected, (embedding_size, sharing)
 
 
-def test_all_sizes():
-  done = run_command(COMMAND)
-  assert done.returncode == 0, done.stderr
-  row = "| xxlarge | 12 | 4,096 | 128 | all | 201,379,840 | 222,595,584 | 223,158,450 |"
-  assert row in done.stdout
-
-
-def test_one_configuration_and_a_mistake():
-  done = run_command(COMMAND, "--size=base", "--sharing=attention")
-  assert "| base | 12 | 768 | 128 | attention | 7,087,872 | 63,647,232 |" in done.stdout
+def test_the_command_counts_all_sizes_or_one():
+  table = run_command(COMMAND).stdout
+  assert "| xxlarge | 12 | 4,096 | 128 | all | 201,379,840 | 222,595,584 | 223,158,450 |" in table
   wide = run_command(COMMAND, "--size=base", "--hidden_size=2048", "--num_hidden_layers=24")
   assert "| 58,724,864 |" in wide.stdout  # Xlarge: its heads change no count.
   failed = run_command(COMMAND, "--sharing=ffn")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fuzz.fuzzing import CASES, SEED, Child
 import pytest
-from serving.conftest import config, exported, model, run_dir, served, tokenizer  # noqa: F401
+from serving.conftest import config, exported, model, run_dir, tokenizer  # noqa: F401
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Requests of any shape to the local server, and answers that are parts of their context."""
 
+from collections.abc import Iterator
 import contextlib
 import copy
 import http.client
@@ -11,6 +12,7 @@ from fuzz.test_tokenizers import ODD
 from hypothesis import strategies as st
 import numpy as np
 import pytest
+from serving.conftest import serving
 from support.tiny_run import WORDS
 import tensorflow as tf
 
@@ -25,6 +27,13 @@ ROWS = {
   "answers": {"question": "what is blue?", "context": "the sky is blue and green grass grows"},
   "choices": {"question": "the _ is", "context": "the sky is blue", "choices": ["sky", "grass"]},
 }
+
+
+@pytest.fixture(scope="module")
+def served(exported) -> Iterator[Any]:
+  names = "words=fill_mask pairs=pair answers=squad_1.1 choices=choice"
+  with serving(exported, names) as server:
+    yield server
 
 
 # Lists of unequal lengths and depths.

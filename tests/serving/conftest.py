@@ -1,6 +1,7 @@
 """A run directory with random weights, and one export of every kind, made at its first use."""
 
 from collections.abc import Callable, Iterator
+import contextlib
 import functools
 import pathlib
 import threading
@@ -17,12 +18,16 @@ from albert_tf.serving.loaded_model import LoadedModel
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization import AlbertTokenizer
 
-_SQUAD_SIZES = {
-  "max_seq_length": 24,
-  "max_query_length": 8,
-  "doc_stride": 6,
-  "max_answer_length": 5,
-}
+_TAGS = ("O", "B-X", "I-X", "I-Y")
+SQUAD = functools.partial(
+  TaskSpec,
+  kind="question_answering",
+  name="squad",
+  max_seq_length=24,
+  max_query_length=8,
+  doc_stride=6,
+  max_answer_length=5,
+)
 TASKS = {
   "pair": TaskSpec(
     kind="classification", name="t", label_names=("no", "yes", "both"), pair=True, max_seq_length=16
@@ -35,42 +40,22 @@ TASKS = {
     max_seq_length=16,
   ),
   "value": TaskSpec(kind="regression", name="v", max_seq_length=20),
-  "squad_1.1": TaskSpec(
-    kind="question_answering", name="squad", squad_version="1.1", **_SQUAD_SIZES
-  ),
-  "squad_2.0": TaskSpec(
-    kind="question_answering",
-    name="squad",
-    squad_version="2.0",
-    null_score_diff_threshold=-0.3,
-    **_SQUAD_SIZES,
-  ),
+  "squad_1.1": SQUAD(squad_version="1.1"),
+  "squad_2.0": SQUAD(squad_version="2.0", null_score_diff_threshold=-0.3),
   "vectors": TaskSpec(kind="sentence_vectors", name="s", max_seq_length=16),
   "choice": TaskSpec(kind="multiple_choice", name="c", max_seq_length=24, max_qa_length=10),
-  "tags": TaskSpec(
-    kind="token_classification", name="t", label_names=("O", "B-X", "I-X", "I-Y"), max_seq_length=12
-  ),
+  "tags": TaskSpec(kind="token_classification", name="t", label_names=_TAGS, max_seq_length=12),
 }
 
 
 class Exported(NamedTuple):
-  """An export.
-
-  Attributes:
-    task: None for a pretrained model.
-    model: the Keras model.
-    path: the version's directory.
-    session: the export, loaded as servers do.
-    kind: of the model, as `--model` has it.
-    source: the run directory.
-  """
+  """An export: its task if it was fine-tuned, its Keras model, and the session that servers have."""
 
   task: TaskSpec | None
   model: Any
-  path: str
+  path: str  # The version's directory.
   session: LoadedModel
-  kind: str
-  source: str
+  source: str  # The run directory.
 
 
 @pytest.fixture(scope="session")
@@ -89,9 +74,7 @@ def config(model: AlbertForPreTraining) -> AlbertConfig:
 
 
 @pytest.fixture(scope="session")
-def run_dir(
-  model: AlbertForPreTraining, tokenizer: AlbertTokenizer, tmp_path_factory: pytest.TempPathFactory
-) -> pathlib.Path:
+def run_dir(model, tokenizer, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   directory = tmp_path_factory.mktemp("run") / "run"
   tiny_run.write_run(directory, model, tokenizer)
   return directory
@@ -99,11 +82,7 @@ def run_dir(
 
 @pytest.fixture(scope="session")
 def exported(
-  model: AlbertForPreTraining,
-  config: AlbertConfig,
-  tokenizer: AlbertTokenizer,
-  run_dir: pathlib.Path,
-  tmp_path_factory: pytest.TempPathFactory,
+  model, config, tokenizer, run_dir, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Exported]:
   """A key of `TASKS`, "encoder" or "fill_mask" → its export."""
 
@@ -122,27 +101,25 @@ def exported(
       version=3,
       settings=ExportSettings(max_windows=12, depths=(1, 2) if key == "fill_mask" else ()),
     )
-    return Exported(task, keras_model, path, LoadedModel(path), kind, str(source))
+    return Exported(task, keras_model, path, LoadedModel(path), str(source))
 
   return make
 
 
-@pytest.fixture(scope="session")
-def served(exported: Callable[[str], Exported]) -> Iterator[Any]:
-  """A local server of tiny models."""
+@contextlib.contextmanager
+def serving(exported: Callable[[str], Exported], names: str) -> Iterator[Any]:
+  """A local server of exports, such as "words=fill_mask value=value"."""
   from albert_tf.serving.server import LocalServer
 
-  keys = {
-    "words": "fill_mask",
-    "pairs": "pair",
-    "value": "value",
-    "labels": "labels",
-    "answers": "squad_1.1",
-    "vectors": "vectors",
-    "choices": "choice",
-  }
-  server = LocalServer([f"{name}={exported(key).path}" for name, key in keys.items()])
+  pairs = [word.split("=") for word in names.split()]
+  server = LocalServer([f"{name}={exported(key).path}" for name, key in pairs])
   threading.Thread(target=server.serve_forever, daemon=True).start()
   yield server
   server.shutdown()
   server.server_close()
+
+
+@pytest.fixture(scope="session")
+def served(exported: Callable[[str], Exported]) -> Iterator[Any]:
+  with serving(exported, "words=fill_mask pairs=pair value=value choices=choice") as server:
+    yield server

@@ -15,14 +15,9 @@ from albert_tf.errors import UserError
 from albert_tf.serving import check as checks
 from albert_tf.serving.check import CHECKS, Call, CheckFailed, check_saved_model, ops_of
 from albert_tf.serving.export import write_golden
+from albert_tf.serving.signatures import base
 
 SLOW = ["encoder", "fill_mask", "value", "squad_1.1", "squad_2.0", "choice", "tags"]
-
-
-def other_python(repository_dir: pathlib.Path) -> str | None:
-  own = pathlib.Path(sys.prefix).name
-  python = repository_dir / (".venv" if own == ".venv-addons" else ".venv-addons") / "bin/python"
-  return str(python) if python.exists() else None
 
 
 @pytest.mark.parametrize(
@@ -40,10 +35,11 @@ def test_every_kind_passes(exported, key: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["squad_1.1", "squad_2.0", "tags"])
 def test_an_export_passes_on_the_other_stack_too(exported, repository_dir, key: str) -> None:
-  python = other_python(repository_dir)
-  if python is None:
+  own = pathlib.Path(sys.prefix).name
+  python = repository_dir / (".venv" if own == ".venv-addons" else ".venv-addons") / "bin/python"
+  if not python.exists():
     pytest.skip("the other stack's environment is not here")
-  results = check_saved_model(exported(key).path, pythons=[python])[len(CHECKS) :]
+  results = check_saved_model(exported(key).path, pythons=[str(python)])[len(CHECKS) :]
   assert all(result.passed for result in results), results
   assert tf.__version__ not in results[2].detail
 
@@ -59,16 +55,12 @@ def test_the_command_says_what_is_wrong(
   def zeros(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
     return {"value": tf.zeros(tf.shape(next(iter(inputs.values())))[0])}
 
-  specs = {"serving_default": [tf.TensorSpec([None], tf.string, name="text")]}
-  ids = tf.TensorSpec([None, None], tf.int32)
-  specs["tokens"] = [
-    tf.TensorSpec(ids.shape, ids.dtype, name) for name in ("input_ids", "input_mask", "segment_ids")
-  ]
-  write_golden(
-    str(wrong),
-    {k: types.SimpleNamespace(input_signature=v, python_function=zeros) for k, v in specs.items()},
-    config,
-  )
+  specs = {"serving_default": base.strings("text"), "tokens": base.ids(*base.TOKEN_KEYS)}
+  functions = {
+    name: types.SimpleNamespace(input_signature=inputs, python_function=zeros)
+    for name, inputs in specs.items()
+  }
+  write_golden(str(wrong), functions, config)
   done = run_command("tpu_scripts/check_saved_model.py", f"--saved_model={wrong}")
   assert done.returncode == 1, done.stderr
   failed = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
@@ -97,10 +89,9 @@ def test_ops_of_python_and_of_other_libraries_are_found(tmp_path: pathlib.Path) 
   export = types.SimpleNamespace(ops=ops_of(str(tmp_path / "1")), foreign_ops=set())
   with pytest.raises(CheckFailed, match="PyFunc"):
     checks.check_ops(export)
-  export = types.SimpleNamespace(
-    ops={"MatMul"}, foreign_ops={"RegexSplitWithOffsets", "SentencepieceOp"}
-  )
-  with pytest.raises(CheckFailed, match=r"does not link: .'RegexSplitWithOffsets'."):
+  foreign_ops = {"RegexSplitWithOffsets", "SentencepieceOp"}
+  export = types.SimpleNamespace(ops={"MatMul"}, foreign_ops=foreign_ops)
+  with pytest.raises(CheckFailed, match=r"does not have: .'RegexSplitWithOffsets'."):
     checks.check_ops(export)
 
 

@@ -1,11 +1,9 @@
 """An exported model equals the Keras model, in every loader, and takes any batch."""
 
-from collections.abc import Callable
 import dataclasses
 import os
 import pathlib
 import shutil
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +16,10 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder, AlbertMaskedLM, files, json_files
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.keras_api.exports import export_saved_model
-from albert_tf.modeling import AlbertForPreTraining
+from albert_tf.keras_api.exports import export_saved_model, open_model
+from albert_tf.serving.export import make_module
 from albert_tf.serving.loaded_model import LoadedModel
+from albert_tf.serving.settings import ExportSettings
 from albert_tf.serving.signatures import fill_mask as fill_mask_module
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -28,23 +27,18 @@ TEXTS = ["the sky is [MASK]", "small [MASK] sing all [MASK] long and the grass g
 
 
 @pytest.fixture(scope="module")
-def fill_mask(exported: Callable[[str], Any]) -> LoadedModel:
+def fill_mask(exported) -> LoadedModel:
   return exported("fill_mask").session
 
 
 @pytest.fixture(scope="module")
-def encoder(exported: Callable[[str], Any]) -> LoadedModel:
+def encoder(exported) -> LoadedModel:
   return exported("encoder").session
 
 
-def token_batch(tokenizer: AlbertTokenizer) -> dict[str, np.ndarray]:
+@pytest.fixture(scope="module")
+def batch(tokenizer: AlbertTokenizer) -> dict[str, np.ndarray]:
   return reference.batch(tokenizer, TEXTS, allow_mask=True)
-
-
-def mask_batch(tokenizer: AlbertTokenizer) -> dict[str, np.ndarray]:
-  batch = token_batch(tokenizer)
-  rows = [np.nonzero(ids == tokenizer.mask_id)[0] for ids in batch["input_ids"]]
-  return {**batch, "positions": np.stack([np.resize(row, 2) for row in rows]).astype(np.int32)}
 
 
 def test_of_two_exports_of_a_version_one_is_refused(tmp_path):
@@ -56,17 +50,13 @@ def test_of_two_exports_of_a_version_one_is_refused(tmp_path):
 
   with pytest.raises(UserError, match="which another process has written meanwhile"):
     export_late()
-  assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
-    "1",
-    "1/first",
-  ]
+  assert sorted(tmp_path.rglob("*")) == [tmp_path / "1", tmp_path / "1/first"]
 
 
 def fail_as_safetensors(path: str) -> None:
   """It replaces a link, so that /dev/full does not reach it."""
-  raise safetensors.SafetensorError(
-    "Error while serializing: I/O error: No space left on device (os error 28)"
-  )
+  message = "Error while serializing: I/O error: No space left on device (os error 28)"
+  raise safetensors.SafetensorError(message)
 
 
 @pytest.mark.parametrize(
@@ -84,149 +74,117 @@ def test_a_full_disk_is_named_whichever_library_meets_it(write, tmp_path, monkey
       os.symlink("/dev/full", f"{folder}/file")  # Each write fails as on a full disk.
       write(f"{folder}/file")
 
+  def name_of_full_file(path):
+    os.symlink("/dev/full", f"{path}.tmp")
+    return f"{path}.tmp"
+
   with pytest.raises(UserError, match=f"{tmp_path}/out: no space left"):
     export()
-  assert list(tmp_path.rglob("*")) == [tmp_path / "out"]
-  monkeypatch.setattr(
-    files, "temporary_name", lambda path: os.symlink("/dev/full", f"{path}.tmp") or f"{path}.tmp"
-  )
+  monkeypatch.setattr(files, "temporary_name", name_of_full_file)
   with pytest.raises(UserError, match=f"{tmp_path}/file.json: no space left"):
     json_files.write(f"{tmp_path}/file.json", {})
   assert list(tmp_path.rglob("*")) == [tmp_path / "out"]
 
 
-def test_encoder_equals_the_model_in_a_session(
-  encoder: LoadedModel, model: AlbertForPreTraining, tokenizer: AlbertTokenizer
-) -> None:
-  batch = token_batch(tokenizer)
+def test_encoder_equals_the_model_in_a_session(encoder, model, tokenizer, batch) -> None:
   expected = model.encoder({name: tf.constant(array) for name, array in batch.items()})
   outputs = encoder.run("tokens", batch)
   for name in ("pooled_output", "sequence_output"):
     np.testing.assert_allclose(outputs[name], expected[name], atol=1e-6)
   for b, ids in enumerate(batch["input_ids"]):
     text = batch["input_mask"][b].astype(bool) & ~np.isin(ids, [tokenizer.cls_id, tokenizer.sep_id])
-    np.testing.assert_allclose(
-      outputs["mean_output"][b], expected["sequence_output"].numpy()[b, text].mean(0), atol=1e-6
-    )
+    mean = expected["sequence_output"].numpy()[b, text].mean(0)
+    np.testing.assert_allclose(outputs["mean_output"][b], mean, atol=1e-6)
   one = encoder.run("tokens", {name: array[1:] for name, array in batch.items()})
   np.testing.assert_allclose(one["pooled_output"], outputs["pooled_output"][1:], atol=1e-6)
 
 
-def test_fill_mask_equals_the_model_in_a_session(
-  fill_mask: LoadedModel, model: AlbertForPreTraining, tokenizer: AlbertTokenizer
-) -> None:
-  inputs = mask_batch(tokenizer)
-  call = {name: tf.constant(array) for name, array in inputs.items()}
-  expected = model({**call, "masked_lm_positions": call.pop("positions")})
-  logits = expected["mlm_logits"]
+def test_fill_mask_equals_the_model_in_a_session(fill_mask, model, tokenizer, batch) -> None:
+  rows = [np.nonzero(ids == tokenizer.mask_id)[0] for ids in batch["input_ids"]]
+  positions = np.stack([np.resize(row, 2) for row in rows]).astype(np.int32)
+  logits = model({**batch, "masked_lm_positions": positions})["mlm_logits"]
+  inputs = {**batch, "positions": positions}
   np.testing.assert_allclose(fill_mask.run("mlm", inputs)["mlm_logits"], logits, atol=1e-5)
   outputs = fill_mask.run("tokens", inputs)
   assert outputs["top_ids"].shape == (2, 2, 10)
   chances = tf.nn.softmax(logits).numpy()
-  ordinary = np.arange(
-    5, tokenizer.vocab_size
-  )  # The five special pieces come first in this vocabulary.
-  for b in range(2):
-    for p in range(2):
-      best = ordinary[np.argsort(-chances[b, p, ordinary], kind="stable")][:10]
-      np.testing.assert_array_equal(outputs["top_ids"][b, p], best)
-      np.testing.assert_allclose(outputs["top_probabilities"][b, p], chances[b, p, best], atol=1e-6)
+  ordinary = np.arange(5, tokenizer.vocab_size)  # The five special pieces come first.
+  for b, p in np.ndindex(2, 2):
+    best = ordinary[np.argsort(-chances[b, p, ordinary], kind="stable")][:10]
+    np.testing.assert_array_equal(outputs["top_ids"][b, p], best)
+    np.testing.assert_allclose(outputs["top_probabilities"][b, p], chances[b, p, best], atol=1e-6)
 
 
-def test_strings_give_what_ids_give(
-  fill_mask: LoadedModel, encoder: LoadedModel, tokenizer: AlbertTokenizer
-) -> None:
-  texts = as_bytes([*TEXTS, "no blank", ""])
-  batch = reference.batch(tokenizer, [text.decode() for text in texts], allow_mask=True)
-  outputs = fill_mask.run("serving_default", {"text": texts})
+def test_strings_give_what_ids_give(fill_mask, encoder, tokenizer) -> None:
+  texts = [*TEXTS, "no blank", ""]
+  batch = reference.batch(tokenizer, texts, allow_mask=True)
+  outputs = fill_mask.run("serving_default", {"text": as_bytes(texts)})
   np.testing.assert_array_equal(outputs["num_masks"], [1, 2, 0, 0])
   assert outputs["words"].shape == outputs["probabilities"].shape == (4, 2, 10)
   for b, count in enumerate(outputs["num_masks"]):
-    positions = np.nonzero(batch["input_ids"][b] == tokenizer.mask_id)[0]
+    positions = np.argwhere(batch["input_ids"][b] == tokenizer.mask_id).T.astype(np.int32)
     row = {name: array[b : b + 1] for name, array in batch.items()}
-    top = fill_mask.run("tokens", {**row, "positions": positions[np.newaxis].astype(np.int32)})
-    np.testing.assert_allclose(
-      outputs["probabilities"][b, :count], top["top_probabilities"][0], atol=1e-6
-    )
-    for m in range(count):
-      pieces = [tokenizer.pieces[i] for i in top["top_ids"][0, m]]
-      assert [word.decode() for word in outputs["words"][b, m]] == [
-        p.removeprefix("▁") or "▁" for p in pieces
-      ]
-    assert not outputs["probabilities"][b, count:].any()
-  plain = reference.batch(tokenizer, [text.decode() for text in texts])
-  encoded = encoder.run("serving_default", {"text": texts})
+    top = fill_mask.run("tokens", {**row, "positions": positions})
+    probabilities = outputs["probabilities"][b]
+    np.testing.assert_allclose(probabilities[:count], top["top_probabilities"][0], atol=1e-6)
+    for words, ids in zip(outputs["words"][b], top["top_ids"][0], strict=False):
+      pieces = [tokenizer.pieces[index].removeprefix("▁") or "▁" for index in ids]
+      assert [word.decode() for word in words] == pieces
+    assert not probabilities[count:].any()
+  plain = reference.batch(tokenizer, texts)
+  encoded = encoder.run("serving_default", {"text": as_bytes(texts)})
   np.testing.assert_array_equal(encoded["input_ids"], plain["input_ids"])
-  expected = encoder.run("tokens", plain)
-  np.testing.assert_allclose(encoded["pooled_output"], expected["pooled_output"], atol=1e-6)
-  np.testing.assert_allclose(encoded["sequence_output"], expected["sequence_output"], atol=1e-6)
+  for name, array in encoder.run("tokens", plain).items():
+    np.testing.assert_allclose(encoded[name], array, atol=1e-6)
 
 
-def test_many_masks_are_answered_in_chunks(
-  fill_mask: LoadedModel,
-  monkeypatch: pytest.MonkeyPatch,
-  run_dir: pathlib.Path,
-  tmp_path: pathlib.Path,
-) -> None:
-  """A row with many masks would give all rows as many logits, so masks are answered in chunks with equal results."""
+def test_many_masks_are_answered_in_chunks(fill_mask, monkeypatch, run_dir) -> None:
+  """A row with many masks would give all rows as many logits: chunks have equal results."""
   rows = np.array([b"[MASK] sky [MASK] " * 3, b"the [MASK]", b"none"] * 3, object)
   whole = fill_mask.run("serving_default", {"text": rows})
   monkeypatch.setattr(fill_mask_module, "_CHUNK", 4)
-  export_saved_model(
-    model="fill_mask", init_checkpoint=str(run_dir), output_dir=str(tmp_path / "e")
-  )
-  parts = LoadedModel(str(tmp_path / "e" / "1")).run("serving_default", {"text": rows})
+  module = make_module(open_model("fill_mask", str(run_dir)), ExportSettings(), None)
+  parts = module.functions["serving_default"](tf.constant(rows))
   assert parts["probabilities"].shape[1] == 6
   np.testing.assert_array_equal(parts["words"], whole["words"])
   np.testing.assert_allclose(parts["probabilities"], whole["probabilities"], rtol=1e-5)
 
 
-def test_what_travels_in_the_export(
-  exported: Callable[[str], Any], config: AlbertConfig, tokenizer: AlbertTokenizer
-) -> None:
+def test_what_travels_in_the_export(exported, config: AlbertConfig, tokenizer) -> None:
   assets = pathlib.Path(exported("fill_mask").path, "assets")
   assert sorted(os.listdir(assets)) == ["albert_config.json", "spm.model", "tokenizer.json"]
   assert AlbertConfig.from_json_file(str(assets / "albert_config.json")) == config
   assert AlbertTokenizer.from_pretrained(str(assets)).model_sha256 == tokenizer.model_sha256
   # Each weight once, and an encoder without heads.
-  reader = tf.train.load_checkpoint(os.path.join(exported("encoder").path, "variables/variables"))
-  sizes = [int(np.prod(shape)) for shape in reader.get_variable_to_shape_map().values()]
+  shapes = dict(tf.train.list_variables(f"{exported('encoder').path}/variables/variables"))
+  sizes = [np.prod(shape) for shape in shapes.values()]
   weights = AlbertEncoder(config).trainable_variables
-  assert sum(size for size in sizes if size > 1) == sum(
-    int(np.prod(weight.shape)) for weight in weights
-  )
+  assert sum(size for size in sizes if size > 1) == sum(np.prod(w.shape) for w in weights)
 
 
 @pytest.mark.stack
 def test_a_signature_for_each_depth_over_one_copy_of_the_weights(
-  fill_mask: LoadedModel,
-  exported: Callable[[str], Any],
-  run_dir: pathlib.Path,
-  tmp_path: pathlib.Path,
+  fill_mask, exported, run_dir, tmp_path
 ) -> None:
   texts = {"text": as_bytes(TEXTS)}
-  answers = {name: fill_mask.run(name, texts) for name in ("serving_default", "depth_1", "depth_2")}
-  for depth in (1, 2):
-    model = AlbertMaskedLM.from_pretrained(str(run_dir), num_hidden_layers=depth)
-    model.export(str(tmp_path / str(depth)))
-    alone = LoadedModel(str(tmp_path / str(depth)))
-    for name, array in alone.run("serving_default", texts).items():
-      np.testing.assert_array_equal(answers[f"depth_{depth}"][name], array)
-    assert (
-      AlbertConfig.from_json_file(f"{alone.directory}/assets/albert_config.json") == model.config
-    )
-  for name, array in answers["serving_default"].items():
-    np.testing.assert_array_equal(answers["depth_2"][name], array)
-  assert (
-    np.abs(answers["depth_1"]["probabilities"] - answers["depth_2"]["probabilities"]).max() > 1e-3
+  whole, shallow, deep = (
+    fill_mask.run(name, texts) for name in ("serving_default", "depth_1", "depth_2")
   )
+  model = AlbertMaskedLM.from_pretrained(run_dir, num_hidden_layers=1)
+  model.export(str(tmp_path / "1"))
+  alone = LoadedModel(str(tmp_path / "1"))
+  config = AlbertConfig.from_json_file(f"{alone.directory}/assets/albert_config.json")
+  assert config == model.config
+  for name, array in alone.run("serving_default", texts).items():
+    np.testing.assert_array_equal(shallow[name], array)
+    np.testing.assert_array_equal(deep[name], whole[name])
+  assert np.abs(shallow["probabilities"] - deep["probabilities"]).max() > 1e-3
   sizes = [
-    os.path.getsize(os.path.join(path, "variables/variables.data-00000-of-00001"))
-    for path in (exported("fill_mask").path, tmp_path / "1")
+    os.path.getsize(f"{path}/variables/variables.data-00000-of-00001")
+    for path in (exported("fill_mask").path, alone.directory)
   ]
-  assert sizes[0] == pytest.approx(
-    sizes[1], rel=0.05
-  )  # Beside the weights, the names of what is saved.
+  # Beside the weights, the names of what is saved.
+  assert sizes[0] == pytest.approx(sizes[1], rel=0.05)
   unshared = AlbertMaskedLM(
     dataclasses.replace(model.config, sharing="none"), preprocessor=model.preprocessor
   )
@@ -234,31 +192,29 @@ def test_a_signature_for_each_depth_over_one_copy_of_the_weights(
     unshared.export(str(tmp_path / "unshared"), depths=(1, 2))
 
 
+@pytest.mark.slow  # Quicker tests compare the model with the original, and exports with the model.
 def test_golden_outputs_of_the_original(tmp_path: pathlib.Path) -> None:
   run = tmp_path / "run"
   shutil.copytree(TINY, run)
   shutil.copy(SPM_MODEL, run / "spm.model")
   tiny = golden("tiny")
   batch = {name: tiny[f"in/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
-  exports = {
-    kind: LoadedModel(
-      export_saved_model(
-        model=kind, init_checkpoint=str(run / "model.ckpt-best"), output_dir=str(tmp_path / kind)
-      )
+
+  def export(kind: str) -> LoadedModel:
+    checkpoint = str(run / "model.ckpt-best")
+    output_dir = str(tmp_path / kind)
+    return LoadedModel(
+      export_saved_model(model=kind, init_checkpoint=checkpoint, output_dir=output_dir)
     )
-    for kind in ("encoder", "fill_mask")
-  }
-  encoded = exports["encoder"].run("tokens", batch)
-  tiny.assert_close("pooled_output", encoded["pooled_output"], atol=1e-5)
-  tiny.assert_close("sequence_output", encoded["sequence_output"], atol=1e-5)
-  positions = {"positions": tiny["in/masked_lm_positions"]}
-  logits = exports["fill_mask"].run("mlm", {**batch, **positions})["mlm_logits"]
-  tiny.assert_close("mlm_logits", logits, atol=1e-5)
+
+  encoded = export("encoder").run("tokens", batch)
+  for name in ("pooled_output", "sequence_output"):
+    tiny.assert_close(name, encoded[name], atol=1e-5)
+  filled = export("fill_mask").run("mlm", {**batch, "positions": tiny["in/masked_lm_positions"]})
+  tiny.assert_close("mlm_logits", filled["mlm_logits"], atol=1e-5)
 
 
-def test_refusals_leave_nothing(
-  exported: Callable[[str], Any], run_dir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_refusals_leave_nothing(exported, run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
   wrong, there = tmp_path / "wrong", os.path.dirname(exported("fill_mask").path)
   shutil.copytree(run_dir, wrong)
   text = (wrong / "albert_config.json").read_text()
@@ -266,7 +222,7 @@ def test_refusals_leave_nothing(
   for source, place, message in (
     (run_dir, there, "holds something"),
     (tmp_path, str(tmp_path / "e"), "checkpoint directory must hold"),
-    (wrong, str(tmp_path / "e"), "."),
+    (wrong, str(tmp_path / "e"), "Received"),
   ):
     with pytest.raises(UserError, match=message):
       export_saved_model(

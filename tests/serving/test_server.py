@@ -14,6 +14,7 @@ from urllib import request as urllib_request
 import numpy as np
 import pytest
 from support.commands.child_processes import ending_with_this
+from support.tiny_run import as_bytes
 
 from albert_tf.errors import UserError
 from albert_tf.serving import server as server_module
@@ -37,9 +38,8 @@ def predict(served, model, body, **headers):
 
 def test_rows_and_columns_are_what_the_model_answers(served, exported):
   texts = {"text": ["the sky", "grass 😀"], "text_pair": ["old trees", ""]}
-  want = exported("pair").session.run(
-    "serving_default", {k: np.array([s.encode() for s in v], object) for k, v in texts.items()}
-  )
+  inputs = {name: as_bytes(column) for name, column in texts.items()}
+  want = exported("pair").session.run("serving_default", inputs)
   status, columns = predict(served, "pairs", {"inputs": texts})
   assert status == 200
   np.testing.assert_allclose(columns["outputs"]["probabilities"], want["probabilities"], atol=1e-6)
@@ -48,9 +48,7 @@ def test_rows_and_columns_are_what_the_model_answers(served, exported):
   _, answer = predict(served, "pairs", {"instances": rows})
   assert [row["label"] for row in answer["predictions"]] == columns["outputs"]["label"]
   assert len(predict(served, "value", {"instances": ["a", "b"]})[1]["predictions"]) == 2
-  ids = {name: [[2, 5, 3]] for name in ("input_ids", "input_mask", "segment_ids")} | {
-    "segment_ids": [[0, 0, 0]]
-  }
+  ids = {name: [[1, 1, 1]] for name in IDS}
   assert predict(served, "pairs", TOKENS | {"inputs": ids})[0] == 200
   of_version = ask(f"{served.url}/v1/models/pairs/versions/3:predict", {"instances": rows})
   assert of_version == (200, answer)
@@ -58,9 +56,8 @@ def test_rows_and_columns_are_what_the_model_answers(served, exported):
 
 def test_a_client_learns_what_a_model_takes(served):
   _, metadata = ask(f"{served.url}/v1/models/words/metadata")
-  assert (
-    "text" in metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]["inputs"]
-  )
+  signatures = metadata["metadata"]["signature_def"]["signature_def"]
+  assert "text" in signatures["serving_default"]["inputs"]
   assert metadata["model_spec"]["version"] == "3"
   assert ask(f"{served.url}/v1/models/words/versions/3/metadata")[1] == metadata
 
@@ -129,17 +126,14 @@ def test_bodies_are_bounded(served):
 def test_slow_clients_neither_hold_others_up_nor_stay(served, monkeypatch):
   """A hundred clients send half of their headers or body and then wait."""
   monkeypatch.setattr(server_module, "READ_SECONDS", 1)
-  parts = [
-    b"GET /models.json HTTP/1.1\r\nHost: local",
-    b"POST / HTTP/1.1\r\nContent-Length: 999\r\n\r\n{",
-  ]
+  header = b"GET /models.json HTTP/1.1\r\nHost: local"
+  body = b"POST / HTTP/1.1\r\nContent-Length: 999\r\n\r\n{"
+  address = served.server_address[:2]
   with contextlib.ExitStack() as opened:
-    clients = [
-      opened.enter_context(socket.create_connection(served.server_address[:2], timeout=10))
-      for _ in range(100)
-    ]
-    for number, client in enumerate(clients):
-      client.sendall(parts[number % 2])
+    clients = []
+    for part in [header, body] * 50:
+      clients.append(opened.enter_context(socket.create_connection(address, timeout=10)))
+      clients[-1].sendall(part)
     assert predict(served, "words", {"instances": ["the [MASK]"]})[0] == 200
     for client in clients:
       with contextlib.suppress(ConnectionResetError):
@@ -152,16 +146,13 @@ def test_a_client_that_sends_a_byte_now_and_then_does_not_stay(served, monkeypat
   with socket.create_connection(served.server_address[:2], timeout=0.2) as client:
     client.sendall(b"GET / HTTP/1.1\r\nHost: ")
     ends = time.monotonic() + 10
-    is_open = True
-    while is_open and time.monotonic() < ends:
-      try:
+    with contextlib.suppress(ConnectionError):
+      while time.monotonic() < ends:
         client.sendall(b"l")
-        is_open = client.recv(1) != b""
-      except TimeoutError:
-        pass
-      except ConnectionError:
-        is_open = False
-  assert not is_open
+        with contextlib.suppress(TimeoutError):
+          if client.recv(1) == b"":
+            break
+  assert time.monotonic() < ends
 
 
 def test_names_and_ports(served, exported):

@@ -3,6 +3,8 @@
 import numpy as np
 
 from albert_tf.checkpoints import bundle
+from albert_tf.checkpoints.convert import convert
+from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling.name_map import variable_entries
 
@@ -36,3 +38,9 @@ def write_tf1(directory, config, variables, *, prefix="", name="model.ckpt-best"
   bundle.write_bundle(str(directory / name), tensors)
   (directory / "albert_config.json").write_text(config.to_json_string())
   return str(directory)
+
+
+def convert_to(output, path, output_format="albert_tf", **options):
+  """Converts the checkpoint at `path` to the directory `output`; returns the outcome."""
+  options = ConvertOptions(output_format=output_format, **options)
+  return convert(str(path), str(output), options)
