@@ -119,14 +119,6 @@ def test_recorded_training_checkpoint_keeps_its_optimizer(tmp_path):
   assert sorted(got) == sorted(tf.train.list_variables(golden_checkpoint("tiny_training")))
 
 
-@pytest.mark.parametrize("name", ["tiny_mnli", "tiny_race", "tiny_squad_v2"])
-def test_recorded_fine_tuned_heads(name, tmp_path):
-  source = golden_checkpoint(name)
-  before = read_checkpoint(source, config_file=TINY_CONFIG)
-  convert_to(tmp_path, source, "huggingface", config_file=TINY_CONFIG)
-  assert_same(read_checkpoint(tmp_path).variables, before.variables)
-
-
 def test_module_prefix(tmp_path):
   folder = os.path.dirname(golden_checkpoint("tiny_module_prefix"))
   got = read_checkpoint(folder, config_file=TINY_CONFIG)
@@ -284,14 +276,10 @@ def test_half_precision_is_widened_and_old_huggingface_files_load(tmp_path):
   assert len(checkpoint.dropped) == 3
 
 
-def test_load_weights_into_a_model(tmp_path):
-  variables = random_variables(CONFIG)
-  path = write_tf1(tmp_path / "a", CONFIG, variables)
-  model = AlbertForPreTraining(CONFIG)
-  assert len(load_weights(model, path).matched) == len(variables)
-  assert_same({n: v.numpy() for n, v in named_variables(model).items()}, variables)
-  other = AlbertForPreTraining(dataclasses.replace(CONFIG, max_position_embeddings=8))
-  before = {n: v.numpy().copy() for n, v in named_variables(other).items()}
+def test_weights_that_do_not_fit_change_no_variable(tmp_path):
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+  model = AlbertForPreTraining(dataclasses.replace(CONFIG, max_position_embeddings=8))
+  before = {n: v.numpy().copy() for n, v in named_variables(model).items()}
   with pytest.raises(UserError, match="position_embeddings"):
-    load_weights(other, path)
-  assert_same({n: v.numpy() for n, v in named_variables(other).items()}, before)
+    load_weights(model, path)
+  assert_same({n: v.numpy() for n, v in named_variables(model).items()}, before)
