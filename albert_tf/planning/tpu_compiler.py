@@ -17,12 +17,11 @@ from albert_tf.errors import UserError
 from albert_tf.planning import tpu_compiler_worker as worker
 
 # libtpu has two messages for programs that need too much memory:
-#   Used 16.05G of 15.48G hbm. Exceeded hbm capacity by 586.38M
+#   Used 16.05G of 15.48G hbm.
 #   … required for HLO temporaries (16.05G) exceeds available HBM (15.48G)
 _OUT_OF_MEMORY = re.compile(
-  r"(?:Used |required for HLO temporaries \()(?P<used>[\d.]+[KMGT]?)\)?"
-  r" (?:of|exceeds available HBM \() ?(?P<capacity>[\d.]+[KMGT]?)(?: hbm|\))"
-  r"(?:. Exceeded hbm capacity by (?P<missing>[\d.]+[KMGT]?))?"
+  r"(?:Used |required for HLO temporaries \()(?P<used>[\d.]+)(?P<unit>[KMGT]?)\)?"
+  r" (?:of|exceeds available HBM \()"
 )
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -52,6 +51,10 @@ def compile_hlo(hlo: bytes, topology: str = "v3:2x2", *, python: str = "") -> Co
     >>> compile_hlo(lower_train_step(config, shape), "v5e:2x2").required_bytes
   """
   python = python or sys.executable
+  # Without what decides about this package and a real TPU: TPU_LOAD_LIBRARY=0 is for a TensorFlow
+  # with TPU kernels on a machine without one.
+  dropped = ("JAX_PLATFORMS", "PYTHONPATH", "TPU_LOAD_LIBRARY")
+  environment = {name: value for name, value in os.environ.items() if name not in dropped}
   with tempfile.TemporaryDirectory() as folder:
     hlo_path = pathlib.Path(folder, "step.hlo")
     result_path = pathlib.Path(folder, "result.json")
@@ -59,7 +62,7 @@ def compile_hlo(hlo: bytes, topology: str = "v3:2x2", *, python: str = "") -> Co
     hlo_path.write_bytes(hlo)
     process = subprocess.run(
       [python, worker.__file__, hlo_path, topology, result_path, program_path],
-      env=_environment(),
+      env=environment,
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
       check=False,
@@ -84,15 +87,6 @@ def compile_hlo(hlo: bytes, topology: str = "v3:2x2", *, python: str = "") -> Co
   return _too_large(message, topology)
 
 
-def _environment() -> dict[str, str]:
-  """The compiler's environment: that of this process, without what decides about a real TPU."""
-  environment = os.environ | worker.ENVIRONMENT
-  # TPU_LOAD_LIBRARY=0 is for a TensorFlow with TPU kernels on a machine without a TPU.
-  for name in ("JAX_PLATFORMS", "PYTHONPATH", "TPU_LOAD_LIBRARY"):
-    environment.pop(name, None)
-  return environment
-
-
 def _too_large(message: str, topology: str) -> CompiledStep:
   """The memory of a program that does not fit; raises `UserError` for other refusals."""
   sizes = _OUT_OF_MEMORY.search(message)
@@ -101,13 +95,6 @@ def _too_large(message: str, topology: str) -> CompiledStep:
       f"The program must compile for {topology}. Received: {message[:1500]}. Try another topology "
       "or batch."
     )
-  capacity = _bytes(sizes["capacity"])
-  # The first two sizes are rounded; the third is not always there.
-  missing = max(_bytes(sizes["missing"] or "0"), _bytes(sizes["used"]) - capacity, 1)
-  return CompiledStep(fits=False, required_bytes=capacity + missing)
-
-
-def _bytes(size: str) -> int:
-  """Such as 16106127360 for "15.00G"."""
-  number = size.rstrip("KMGT")
-  return int(float(number) * _UNITS[size[len(number) :]])
+  # Such as 15.00 and G.
+  required_bytes = float(sizes["used"]) * _UNITS[sizes["unit"]]
+  return CompiledStep(fits=False, required_bytes=int(required_bytes))

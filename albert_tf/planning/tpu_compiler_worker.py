@@ -15,7 +15,7 @@ from typing import Any
 
 MISSING = "missing"
 REFUSED = "refused"
-ENVIRONMENT = {
+_ENVIRONMENT = {
   # Without these libtpu asks Google Cloud's metadata server about this machine.
   "TPU_SKIP_MDS_QUERY": "1",
   "TPU_WORKER_HOSTNAMES": "localhost",
@@ -26,7 +26,7 @@ ENVIRONMENT = {
 
 
 def main(hlo_path: str, topology_name: str, result_path: str, program_path: str) -> None:
-  os.environ.update(ENVIRONMENT)
+  os.environ.update(_ENVIRONMENT)
   try:
     from jax.experimental import topologies
     import libtpu  # noqa: F401  The compiler itself.
