@@ -22,20 +22,21 @@ class Task(NamedTuple):
   factor: float = 100.0  # To percent.
 
 
-def _squad(version: str) -> Task:
-  return Task(
+TASKS = {
+  "squad1": Task(
     "run_squad.py",
-    # Recipes are named after the first number: squad1, squad2.
-    f"squad{version[:1]}",
-    {"train_file": f"train-v{version}.json", "predict_file": f"dev-v{version}.json"},
+    "squad1",
+    {"train_file": "train-v1.1.json", "predict_file": "dev-v1.1.json"},
     ("test_f1", "test_exact"),
     factor=1.0,
-  )
-
-
-TASKS = {
-  "squad1": _squad("1.1"),
-  "squad2": _squad("2.0"),
+  ),
+  "squad2": Task(
+    "run_squad.py",
+    "squad2",
+    {"train_file": "train-v2.0.json", "predict_file": "dev-v2.0.json"},
+    ("test_f1", "test_exact"),
+    factor=1.0,
+  ),
   "mnli": Task("run_glue.py", "glue/mnli"),
   "sst-2": Task("run_glue.py", "glue/sst-2"),
   "race": Task("run_race.py", "race"),
@@ -206,8 +207,7 @@ class StudyPlan(Settings):
       words = ["tpu_scripts/evaluate.py", f"--init_checkpoint={run_dir}"]
       for kind in study.probes or (held_out,):
         words.append(f"--eval_input_file={kind}={self.path('records', kind)}/eval-*")
-      batch_size = flag_values(train_flags).get("eval_batch_size", "64")
-      words.append(f"--eval_batch_size={batch_size}")
+      words.extend(flag for flag in train_flags if flag.startswith("--eval_batch_size="))
       if study.layers:
         words.append("--layer_similarity")
       words.append(f"--output_dir={self.seed_dir('probes', arm.name, seed)}")
@@ -245,15 +245,6 @@ def _first_half(text: str) -> str:
       f"The study more_data needs at least two text files. Received: --input={text}. Split it."
     )
   return ",".join(paths[: len(paths) // 2])
-
-
-def flag_values(flags: Sequence[str]) -> dict[str, str]:
-  """Parses flags `--name=value`; the last one counts, as for absl. The value of `--name` is ""."""
-  values = {}
-  for flag in flags:
-    name, _, value = flag.lstrip("-").partition("=")
-    values[name] = value
-  return values
 
 
 def last_of_each(flags: Sequence[str]) -> list[str]:

@@ -77,6 +77,11 @@ def read_flags(script: str, lists: Sequence[Sequence[str]]) -> list[dict[str, An
   return json.loads(done.stdout.splitlines()[-1])
 
 
+def flag_values(words: Sequence[str]) -> dict[str, str]:
+  """The flags `--name=value` of a command; the last one counts."""
+  return dict(word.lstrip("-").partition("=")[::2] for word in words)
+
+
 def run_once(module: Any, words: Sequence[str]) -> Run:
   """Runs a command's `main` with these flags in this process, and forgets them."""
   from albert_tf.cli import commands
