@@ -62,12 +62,11 @@ _REMEDIES = {
   "Default Credentials": "run `gcloud auth application-default login`",
   "CREATING": "wait until `gcloud compute tpus tpu-vm describe` says READY",
   "not yet ready": "delete it and create it again (docs/tpu.md, step 7)",
+  # What TensorFlow says without Google's client, which it needs for a TPU by its name.
+  "Google API client": (
+    f"{sys.executable} -m pip install google-api-python-client oauth2client: --tpu=NAME needs both"
+  ),
   "host ": "start the TensorFlow server of that host, and open its port to this machine",
-}
-# What TensorFlow's client imports to find a TPU by its name: module → package.
-_TPU_CLIENT = {
-  "googleapiclient.discovery": "google-api-python-client",
-  "oauth2client.client": "oauth2client",
 }
 
 
@@ -128,7 +127,7 @@ def _checks(distribution: DistributionConfig, output_dir: str) -> Iterator[Check
   if distribution.tpu == "local":
     yield from _check_local_tpu()
   elif distribution.tpu:
-    yield from _check_tpu_elsewhere(distribution)
+    yield _check_tpu_elsewhere(distribution)
   if output_dir:
     yield check_directory(output_dir)
 
@@ -143,16 +142,7 @@ def _check_local_tpu() -> Iterator[Check]:
   yield _run_in_child("TPU starts", _START_TPU, advice="see docs/tpu.md")
 
 
-def _check_tpu_elsewhere(distribution: DistributionConfig) -> Iterator[Check]:
-  # An address, as grpc://10.0.0.2:8470, needs no client.
-  if "://" not in distribution.tpu:
-    for module, package in _TPU_CLIENT.items():
-      advice = f"--tpu=NAME needs it: {sys.executable} -m pip install {package}"
-      client = _run_in_child(module, f"import {module}; print('imported')", advice=advice)
-      yield client
-      if client.advice:
-        return  # Without it nobody can be asked.
-
+def _check_tpu_elsewhere(distribution: DistributionConfig) -> Check:
   answer = _run_in_child(
     f"TPU {distribution.tpu}",
     _FIND_TPU,
@@ -163,7 +153,7 @@ def _check_tpu_elsewhere(distribution: DistributionConfig) -> Iterator[Check]:
   )
   if answer.advice:
     answer = answer._replace(advice=remedy(answer.result))
-  yield answer
+  return answer
 
 
 def remedy(answer: str) -> str:
