@@ -161,7 +161,7 @@ class ModelBase(keras.Model):
 
 
 class OptimizerBase(keras.optimizers.Optimizer):
-  """Keras' optimizer with one constructor, slot maker and configuration for both stacks."""
+  """Keras' optimizer with one constructor and configuration for both stacks."""
 
   def __init__(self, learning_rate: Any, *, name: str, **kwargs: Any):
     if KERAS_3:
@@ -169,10 +169,6 @@ class OptimizerBase(keras.optimizers.Optimizer):
     else:
       super().__init__(name=name, **kwargs)
       self._learning_rate = self._build_learning_rate(learning_rate)
-
-  def add_slot(self, variable: Any, slot: str) -> Any:
-    """A zero variable like `variable`, tracked by the optimizer."""
-    return self.add_variable_from_reference(variable, slot)  # The arguments' names differ.
 
   # Gradients are clipped as they are for the whole batch: dense, and summed over the replicas,
   # once. Keras 2 sums before it clips, but measures lookups' gradients with their repeated rows

@@ -21,7 +21,7 @@ class UserError(ValueError):
   """
 
 
-def whole_number(value: Any, name: str, *, minimum: int, maximum: int = 2**31 - 1) -> int:
+def whole_number(value: Any, name: str, *, minimum: int, maximum: int) -> int:
   """An integer of Python or NumPy as `int`; raises `UserError` for others, or out of bounds."""
   # `operator.index` takes no floats, not even 3.0.
   with contextlib.suppress(TypeError):

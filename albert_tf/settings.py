@@ -116,8 +116,6 @@ def _describe(field: dataclasses.Field[Any], hint: Any) -> Field:
   if typing.get_origin(hint) is typing.Literal:
     choices = typing.get_args(hint)
     hint = type(choices[0])
-  if choices is not None:
-    choices = tuple(choices)
 
   # A plain field has no metadata and no flag; `setting` has None for the field's own name.
   flag = field.metadata.get("flag", "")

@@ -28,7 +28,7 @@ class ModelChoice(Settings):
   """
 
   size: str | None = setting(
-    None, "A named size; its vocabulary size becomes that of the records.", choices=list(SIZES)
+    None, "A named size; its vocabulary size becomes that of the records.", choices=tuple(SIZES)
   )
   albert_config_file: str | None = setting(
     None,

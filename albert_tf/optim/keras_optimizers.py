@@ -72,8 +72,9 @@ class AdamW(OptimizerBase):
     if getattr(self, "_built", False):
       return
     super().build(variables)
-    self._m = [self.add_slot(variable, "adam_m") for variable in variables]
-    self._v = [self.add_slot(variable, "adam_v") for variable in variables]
+    # By position: the stacks have other names for the arguments.
+    self._m = [self.add_variable_from_reference(variable, "adam_m") for variable in variables]
+    self._v = [self.add_variable_from_reference(variable, "adam_v") for variable in variables]
     self._slot_index = {self._var_key(variable): i for i, variable in enumerate(variables)}
     # Stored now: an update sees a replica's copy, which has another path.
     self._paths = [variable_path(variable) for variable in variables]
