@@ -8,7 +8,7 @@ characters as constants.
 
 from collections.abc import Iterable, Mapping, Sequence
 import functools
-from typing import NamedTuple
+import itertools
 
 import numpy as np
 import tensorflow as tf
@@ -70,44 +70,12 @@ class GraphPacker(tf.Module):
     ids = self._tokenize(sections.flat_values)  # [all sections, (length)]
     # A mask stands before each section but the first of its text.
     is_behind = tf.ragged.range(sections.row_lengths()).flat_values > 0
-    num_masks = tf.cast(is_behind, tf.int32)
-    masks = tf.fill([tf.reduce_sum(num_masks)], self.mask_id)
-    masks = tf.RaggedTensor.from_row_lengths(masks, num_masks)
-    masks = masks.with_row_splits_dtype(ids.row_splits.dtype)
+    # A range of one zero, or of none, becomes one mask or none.
+    masks = tf.ragged.range(tf.cast(is_behind, tf.int32))
+    masks = masks.with_flat_values(masks.flat_values + self.mask_id)
     columns = self._ids_behind_mask(sections.flat_values, ids, is_behind)
     joined = tf.concat([masks] + columns, axis=1)
     return sections.with_flat_values(joined).merge_dims(1, 2)
-
-  def __call__(
-    self,
-    texts: tf.Tensor,
-    pairs: tf.Tensor | None = None,
-    *,
-    max_length: int = 512,
-    pad_to_max_length: bool = False,
-    allow_mask: bool = False,
-  ) -> dict[str, tf.Tensor]:
-    """Texts, or pairs of texts, as a batch for the encoder.
-
-    Args:
-      texts: [B] strings.
-      pairs: [B] strings, the second segments, or None. An empty one makes a single segment.
-      max_length: longer rows are cut at the end; of a pair, the longer segment first.
-      pad_to_max_length: S = max_length; else S = the longest row.
-      allow_mask: read a literal "[MASK]" as the mask token.
-
-    Returns:
-      int32 tensors `input_ids`, `input_mask`, `segment_ids`, each [B, S].
-    """
-    length = None
-    if pad_to_max_length:
-      length = max_length
-    first = self.tokenize(texts, allow_mask=allow_mask)
-    if pairs is None:
-      return self.pack(head(first, max_length - 2), length=length)
-    second = self.tokenize(pairs, allow_mask=allow_mask)
-    first, second = _truncate(first, second, max_length)
-    return self.pack(first, second, length=length)
 
   def pack(
     self,
@@ -167,30 +135,6 @@ class GraphPacker(tf.Module):
     }
 
 
-def _truncate(
-  first: tf.RaggedTensor, second: tf.RaggedTensor, max_length: int
-) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-  """Cuts the longer one of every row, or the second of equal ones, until both fit in `max_length`.
-
-  Equals the original's loop, which pops one token at a time.
-
-  Example: 8 and 4 tokens in 10 places have a budget of 7, without [CLS] and two [SEP]. The first
-  keeps max(7 - 4, 8 // 2) = 4, the second the other 3: 8:4, 7:4, 6:4, 5:4, 4:4, 4:3.
-  """
-  first_size = first.row_lengths()
-  second_size = second.row_lengths()
-  has_second = second_size > 0
-  # A row without a second segment has one [SEP], and so room for one more.
-  single_budget = tf.constant(max_length - 2, first_size.dtype)
-  budget = tf.where(has_second, single_budget - 1, single_budget)
-
-  keep_first = tf.minimum(first_size, tf.maximum(budget - second_size, (budget + 1) // 2))
-  keep_first = tf.where(first_size + second_size > budget, keep_first, first_size)
-  keep_first = tf.where(has_second, keep_first, tf.minimum(first_size, budget))
-  keep_second = tf.minimum(second_size, budget - keep_first)
-  return head(first, keep_first), head(second, keep_second)
-
-
 def head(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
   """The first lengths[b] values of row b, or all of them if it has fewer."""
   starts = ids.row_starts()
@@ -213,63 +157,44 @@ def _rows(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -> tf.Ragg
 
 # Constant tables that replace numbers.
 
+_UNCHANGED = -1  # In a row of a table: the number itself.
 
-class Table(NamedTuple):
-  """A replacement of each number v below T, `values[starts[v] : starts[v] + lengths[v]]`.
 
-  Larger numbers are not replaced.
+def make_table(replacements: Mapping[int, Sequence[int]]) -> tf.RaggedTensor:
+  """The table in which each key is replaced by its values; ragged [T, (length)].
+
+  Row v is the replacement of v, and the last row that of all greater numbers.
+
+  Example: {1: [], 2: [8, 9]} has the rows [unchanged] [] [8, 9] [unchanged].
   """
-
-  values: tf.Tensor
-  starts: tf.Tensor  # [T]
-  lengths: tf.Tensor  # [T]
-
-
-def make_table(replacements: Mapping[int, Sequence[int]]) -> Table:
-  """The table in which each key is replaced by its values.
-
-  Example: {1: [], 2: [8, 9]} has the values 0 8 9, the starts 0 1 1 and the lengths 1 0 2.
-  """
-  size = max(replacements, default=-1) + 1
-  values: list[int] = []
-  starts = []
-  lengths = []
-  for number in range(size):
-    row = replacements.get(number, (number,))
-    starts.append(len(values))
-    lengths.append(len(row))
-    values.extend(row)
+  size = max(replacements, default=-1) + 2
+  rows = [replacements.get(number, (_UNCHANGED,)) for number in range(size)]
+  values = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
+  lengths = np.array([len(row) for row in rows])
   with tf.init_scope():  # One copy in a SavedModel, however many functions use it.
-    return Table(
-      values=tf.constant(np.array(values, np.int32)),
-      starts=tf.constant(np.array(starts, np.int32)),
-      lengths=tf.constant(np.array(lengths, np.int32)),
-    )
+    return tf.RaggedTensor.from_row_lengths(tf.constant(values), tf.constant(lengths))
 
 
-def replace(numbers: tf.RaggedTensor, table: Table) -> tf.RaggedTensor:
+def replace(
+  numbers: tf.RaggedTensor, table: tf.RaggedTensor, *, unchanged: tf.Tensor | None = None
+) -> tf.RaggedTensor:
   """Replaces each number by its row of the table; [B, (length)] to [B, (length)].
 
-  Example: the table of `make_table` and the numbers 2 7 1:
-    7 has no row. It starts at -1 - 1, as its place is 1, and reads itself there.
-    positions 1 2 | -2 | (none)  values 8 9 | 7 | (none)
-  """
-  size = table.lengths.shape[0]
-  if size == 0:
-    return numbers
-  flat = numbers.flat_values
-  has_row = flat < size
-  row = tf.minimum(flat, size - 1)
-  lengths = tf.where(has_row, tf.gather(table.lengths, row), 1)
-  starts = tf.where(has_row, tf.gather(table.starts, row), -1 - tf.range(tf.size(flat)))
-  ranges = tf.ragged.range(starts, starts + lengths)
+  Args:
+    numbers: int32.
+    table: of `make_table`.
+    unchanged: [all numbers] what stands for a number that the table does not replace; None: itself.
 
-  positions = ranges.flat_values
-  unchanged = tf.gather(flat, tf.maximum(-1 - positions, 0))
-  replaced = tf.gather(table.values, tf.maximum(positions, 0))
-  values = tf.where(positions < 0, unchanged, replaced)
-  splits = tf.gather(ranges.row_splits, numbers.row_splits)
-  return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+  Example: the table of `make_table` and the numbers 2 7 1 give 8 9 7.
+  """
+  values = numbers.flat_values
+  if unchanged is None:
+    unchanged = values
+  rows = tf.gather(table, tf.minimum(values, table.shape[0] - 1))  # [all numbers, (length)]
+  unchanged = tf.repeat(unchanged, rows.row_lengths())
+  replaced = tf.where(rows.flat_values == _UNCHANGED, unchanged, rows.flat_values)
+  splits = tf.gather(rows.row_splits, numbers.row_splits)
+  return tf.RaggedTensor.from_row_splits(replaced, splits, validate=False)
 
 
 # SentencePiece.
@@ -322,8 +247,7 @@ class GraphTokenizer(GraphPacker):
 
   Example:
     >>> module = GraphTokenizer(AlbertTokenizer.from_pretrained(run_dir))
-    >>> module(tf.constant(["A sentence.", "Another."]), max_length=128)["input_ids"].shape
-    TensorShape([2, 5])
+    >>> module.tokenize(tf.constant(["A sentence.", "Another."])).row_lengths()
   """
 
   def __init__(self, tokenizer: AlbertTokenizer):
@@ -345,9 +269,7 @@ class GraphTokenizer(GraphPacker):
     self._after_mask = make_table(after_mask)
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-    """Applies `normalize_text` to strings of any shape; bytes that are not UTF-8 become U+FFFD."""
-    if texts.shape.rank != 1:
-      return tf.reshape(self.normalize(tf.reshape(texts, [-1])), tf.shape(texts))
+    """Applies `normalize_text` to [B] strings; bytes that are not UTF-8 become U+FFFD."""
     # The same as " ".join(text.split()).
     texts = tf.strings.regex_replace(texts, f"[{unicode_tables.space_class()}]+", " ")
     texts = tf.strings.regex_replace(texts, "^ | $", "")

@@ -20,9 +20,8 @@ from albert_tf.tokenization.tokenizer import AlbertTokenizer, load_processor
 from albert_tf.tokenization.unicode_tables import assigned_characters
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 
-# A width is a number of visible characters. Two values stand where there is no width:
+# A width is a number of visible characters. This stands where there is no width:
 _JOINS_PREVIOUS = -1  # A combining mark: it belongs to the character before it.
-_WIDTH_OF_SURFACE = -2  # A token that the digit-comma rule leaves alone is as wide as its text.
 _A_MARK = "\u0301"  # One of them.
 
 
@@ -59,7 +58,7 @@ class GraphOffsets(tf.Module):
     self._graph = graph
     self._normalize_quotes = tokenizer.config.normalize_quotes
     # What the digit-comma rule makes of a token has the widths of the new tokens.
-    widths = {index: [_WIDTH_OF_SURFACE] for index in range(tokenizer.vocab_size)}
+    widths = {}
     for index, new_ids in tokenizer.digit_comma_ids.items():
       widths[index] = [visible_width(tokenizer.pieces[new_id]) for new_id in new_ids]
     self._token_widths = make_table(widths)
@@ -106,16 +105,8 @@ class GraphOffsets(tf.Module):
     codes = replace(codes, self._graph.decomposition)
     is_visible = tf.cast(~_is_space(codes.flat_values), tf.int32)
     surface_widths = tf.reduce_sum(codes.with_flat_values(is_visible), axis=1)  # [all tokens]
-
-    widths = replace(ids, self._token_widths)
-    num_new_tokens = tf.gather(self._token_widths.lengths, ids.flat_values)
-    return widths.with_flat_values(
-      tf.where(
-        widths.flat_values == _WIDTH_OF_SURFACE,
-        tf.repeat(surface_widths, num_new_tokens),
-        widths.flat_values,
-      )
-    )
+    # A token that the rule leaves alone is as wide as its text.
+    return replace(ids, self._token_widths, unchanged=surface_widths)
 
 
 def _character_ranges(
@@ -172,9 +163,8 @@ def _ends_of_characters(char_widths: tf.RaggedTensor) -> tf.Tensor:
 
 def _sum_before(ragged: tf.RaggedTensor) -> tf.Tensor:
   """Sum of the values before each one in its row; [all values]."""
-  total = tf.concat([[0], tf.cumsum(ragged.flat_values)], axis=0)
-  before_row = tf.gather(total, tf.gather(ragged.row_starts(), ragged.value_rowids()))
-  return total[:-1] - before_row
+  before = tf.cumsum(ragged.flat_values, exclusive=True)
+  return before - tf.gather(before, tf.gather(ragged.row_starts(), ragged.value_rowids()))
 
 
 def _is_space(codes: tf.Tensor) -> tf.Tensor:

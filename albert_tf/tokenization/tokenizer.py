@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterable
 import functools
+import itertools
 
 from google.protobuf.message import DecodeError
 import numpy as np
@@ -91,15 +92,12 @@ class AlbertTokenizer(Tokenizer):
     normalized = [self.normalize(text) for text in texts]
     # One thread: data creation runs a process on each core.
     rows: list[list[int]] = self._processor.encode(normalized, out_type=int, num_threads=1)
-    replaced = self.digit_comma_ids.keys()
-    # Most texts have no such token, and their rows stay as they are.
-    return [row if replaced.isdisjoint(row) else self._split_digit_commas(row) for row in rows]
-
-  def _split_digit_commas(self, row: Iterable[int]) -> list[int]:
-    ids: list[int] = []
-    for index in row:
-      ids.extend(self.digit_comma_ids.get(index, (index,)))
-    return ids
+    table = self.digit_comma_ids
+    for row in rows:
+      # Most texts have no such token, and their rows stay as they are.
+      if not table.keys().isdisjoint(row):
+        row[:] = itertools.chain.from_iterable(table.get(index, (index,)) for index in row)
+    return rows
 
   def decode(self, ids: Iterable[int]) -> str:
     return self._processor.decode([int(index) for index in ids])

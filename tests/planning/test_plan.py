@@ -39,30 +39,24 @@ def test_whether_it_fits_is_the_compilers_word():
   assert "It does NOT fit: 17.00 GiB of 15.48 GiB a core" in text
   assert "steps" not in text
   compiled = CompiledStep(fits=True, required_bytes=1 << 30)
-  assert "It fits: 1.00 GiB of 15.48 GiB a core [compiler]" in plan.describe(
-    BASE, SHAPE, V3, compiled=compiled
-  )
+  text = plan.describe(BASE, SHAPE, V3, compiled=compiled)
+  assert "It fits: 1.00 GiB of 15.48 GiB a core [compiler]" in text
 
 
 @pytest.mark.parametrize(
-  ("chip", "length", "micro_batches"), [("v5e", 512, 4), ("v5e", 128, 1), ("v3", 512, 1)]
+  ("size", "chip", "length", "micro_batch"),
+  [
+    ("base", "v5e", 512, 8),  # The scores of 8 examples have room on the chip.
+    ("base", "v5e", 128, 32),
+    ("base", "v3", 512, 32),
+    ("base_v1", "v5e", 512, 2),  # Random bits of dropout are larger, and leave the chip earlier.
+  ],
 )
-def test_the_fastest_micro_batches(chip, length, micro_batches):
-  """On v5e the scores of 8 examples of length 512 have room on the chip."""
+def test_the_fastest_micro_batches(size, chip, length, micro_batch):
+  config = dataclasses.replace(AlbertConfig.from_name(size), num_hidden_layers=3)
   shape = StepShape(per_core_batch_size=32, max_seq_length=length)
-  chosen = plan.fastest_micro_batches(
-    dataclasses.replace(BASE, num_hidden_layers=3), shape, CHIPS[chip]
-  )
-  assert chosen.gradient_accumulation_steps == micro_batches
-  assert chosen.examples == 32
-
-
-def test_with_dropout_smaller_micro_batches_are_faster():
-  """Its random bits are larger than the scores, and leave the chip earlier."""
-  whole = StepShape(per_core_batch_size=512)
-  for name, size in (("base", 8), ("base_v1", 2)):
-    chosen = plan.fastest_micro_batches(AlbertConfig.from_name(name), whole, CHIPS["v5e"])
-    assert chosen.per_core_batch_size == size
+  chosen = plan.fastest_micro_batches(config, shape, CHIPS[chip])
+  assert (chosen.per_core_batch_size, chosen.examples) == (micro_batch, 32)
 
 
 def test_what_fits_instead():
