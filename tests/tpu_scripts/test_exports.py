@@ -16,32 +16,20 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.mark.slow
 def test_export_then_fill_mask(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
   versions = tmp_path / "versions"
-  exported = run_command(
-    "tpu_scripts/export_saved_model.py",
-    "--model=fill_mask",
-    f"--init_checkpoint={run_dir}",
-    f"--output_dir={versions}",
-    "--version=2",
-    "--num_hidden_layers=3",
-  )
+  flags = [f"--init_checkpoint={run_dir}", f"--output_dir={versions}", "--version=2"]
+  flags += ["--model=fill_mask", "--num_hidden_layers=3"]
+  exported = run_command("tpu_scripts/export_saved_model.py", *flags)
   assert exported.returncode == 0, exported.stderr
   first, _, here = exported.stdout.splitlines()
   assert here.startswith("  python tpu_scripts/serve_locally.py --saved_model ")
   assert first == f"Exported fill_mask to {versions}/2"
   text = "the [MASK] is blue and green [MASK] grows"
-  answered = run_command("tpu_scripts/fill_mask.py", f"--saved_model={versions}", f"--text={text}")
-  assert answered.returncode == 0, answered.stderr
-  depths = [
-    run_command(
-      "tpu_scripts/fill_mask.py",
-      f"--saved_model={versions}",
-      f"--text={text}",
-      f"--num_hidden_layers={n}",
-    )
-    for n in (3, 4)
-  ]
-  assert depths[0].stdout == answered.stdout
-  assert (depths[1].returncode, "must be a depth of the export" in depths[1].stderr) == (2, True)
+  flags = [f"--saved_model={versions}", f"--text={text}"]
+  depths = [[], ["--num_hidden_layers=3"], ["--num_hidden_layers=4"]]
+  answered, same, refused = run_script("fill_mask", [[*flags, *depth] for depth in depths])
+  assert answered.status == 0, answered.stderr
+  assert same.stdout == answered.stdout
+  assert (refused.status, "must be a depth of the export" in refused.stderr) == (2, True)
   lines = answered.stdout.splitlines()
   assert lines[0] == text
   assert len(lines) == 3
@@ -79,11 +67,8 @@ def test_a_vocabulary_elsewhere_is_named(run_dir: pathlib.Path, tmp_path: pathli
   (moved / "spm.model").rename(elsewhere)
   (moved / "tokenizer.json").unlink()
   arguments = ("--model=encoder", f"--init_checkpoint={moved}", f"--output_dir={tmp_path}/e")
-  done = run_command("tpu_scripts/export_saved_model.py", *arguments)
-  assert done.returncode == 2
-  assert "--spm_model_file" in done.stderr
-  done = run_command(
-    "tpu_scripts/export_saved_model.py", *arguments, f"--spm_model_file={elsewhere}"
-  )
-  assert done.returncode == 0, done.stderr
+  named = [*arguments, f"--spm_model_file={elsewhere}"]
+  refused, done = run_script("export_saved_model", [arguments, named])
+  assert (refused.status, "--spm_model_file" in refused.stderr) == (2, True)
+  assert done.status == 0, done.stderr
   assert (tmp_path / "e/1/assets/spm.model").read_bytes() == elsewhere.read_bytes()

@@ -27,11 +27,8 @@ def pretrained(tmp_path_factory):
   folder = tmp_path_factory.mktemp("pretrained")
   model = AlbertForPreTraining(tiny_start().config)
   # By a seed: what is learned in a minute depends on the first weights.
-  initialize_variables(
-    named_variables(model),
-    seed=1,
-    initializer_range=model.config.initializer_range,
-  )
+  spread = model.config.initializer_range
+  initialize_variables(named_variables(model), seed=1, initializer_range=spread)
   tiny_run.write_run(folder, model, tiny_run.tokenizer())
   return folder
 
@@ -39,55 +36,36 @@ def pretrained(tmp_path_factory):
 @pytest.mark.slow
 def test_train_predict_export_predict_again_and_an_ensemble(tmp_path, pretrained):
   write_mrpc(tmp_path / "MRPC", 24)
-  common = {
-    "task_name": "MRPC",
-    "data_dir": tmp_path,
-    "output_dir": tmp_path / "out",
-    "max_seq_length": 32,
-  }
-  both = {
-    "ensemble_of": f"{tmp_path}/out,{tmp_path}/again",
-    "output_dir": tmp_path / "both",
-    "do_predict": True,
-  }
-  done, again, ensemble = run_script(
-    "run_glue",
-    [
-      words({
-        **common, "init_checkpoint": pretrained, "do_train": True, "do_predict": True, "train_batch_size": 8,
-        "learning_rate": 0.002, "num_train_epochs": 2, "num_virtual_devices": 2,
-      }),
-      words({
-        **common, "init_checkpoint": tmp_path / "out", "output_dir": tmp_path / "again", "do_eval": True,
-        "do_predict": True, "num_virtual_devices": 2,
-      }),
-      words(common | both),
-    ],
-  )  # fmt: skip
+  out, later, both = (tmp_path / name for name in ("out", "again", "both"))
+  common = {"task_name": "MRPC", "data_dir": tmp_path, "max_seq_length": 32, "do_predict": True}
+  two = {"num_virtual_devices": 2}
+  training = {"init_checkpoint": pretrained, "do_train": True, "train_batch_size": 8}
+  training |= {"learning_rate": 0.002, "num_train_epochs": 2}
+  commands = [
+    {**common, **two, **training, "output_dir": out},
+    {**common, **two, "init_checkpoint": out, "output_dir": later, "do_eval": True},
+    {**common, "ensemble_of": f"{out},{later}", "output_dir": both},
+  ]
+  done, again, ensemble = run_script("run_glue", list(map(words, commands)))
   assert done.status == 0, done.stderr
-  results = json.loads((tmp_path / "out/results.json").read_text())
+  results = json.loads((out / "results.json").read_text())
   assert {"accuracy", "f1", "best_step", "train_seconds"} <= results.keys()
   assert f"accuracy: {results['accuracy']:.4f}" in done.stdout
   for name in ("task.json", "flags.txt", "run.json", "saved_model/1/saved_model.pb"):
-    assert (tmp_path / "out" / name).exists(), name
-  first = (tmp_path / "out/predictions_test.tsv").read_text()
-  assert len((tmp_path / "out/submission/MRPC.tsv").read_text().splitlines()) == 6
+    assert (out / name).exists(), name
   assert again.status == 0, again.stderr
-  second = (tmp_path / "again/predictions_test.tsv").read_text()
-  one, two = (
-    np.array([line.split("\t")[3:] for line in text.splitlines()[1:]], float)
-    for text in (first, second)
+  first, second = (
+    np.loadtxt(folder / "predictions_test.tsv", str, delimiter="\t", skiprows=1)
+    for folder in (out, later)
   )
-  np.testing.assert_allclose(one, two, atol=2e-6)
+  np.testing.assert_allclose(first[:, 3:].astype(float), second[:, 3:].astype(float), atol=2e-6)
   assert ensemble.status == 0, ensemble.stderr
-  results = json.loads((tmp_path / "both/results.json").read_text())
-  assert {each["directory"] for each in results["candidates"]} == {
-    f"{tmp_path}/out",
-    f"{tmp_path}/again",
-  }
+  results = json.loads((both / "results.json").read_text())
+  assert {each["directory"] for each in results["candidates"]} == {str(out), str(later)}
   assert results["accuracy"] == max(each["score_with_it"] for each in results["members"])
   assert f"accuracy: {results['accuracy']:.4f}" in ensemble.stdout
-  assert len((tmp_path / "both/submission/MRPC.tsv").read_text().splitlines()) == 6
+  for folder in (out, both):
+    assert len((folder / "submission/MRPC.tsv").read_text().splitlines()) == 6
 
 
 TOPICS = {"colour": {"blue", "green"}, "bird": {"birds", "sing"}, "plant": {"grass", "trees"}}
@@ -108,26 +86,13 @@ def test_labels_that_overlap(tmp_path, pretrained):
   common = {"task_name": "custom", "output_dir": tmp_path / "out", "do_predict": True}
   common |= {"test_file": tmp_path / "test.csv", "max_seq_length": 16}
   # Evaluated on what it is trained on: a dozen held-out rows would decide by the processor's rounding.
-  columns = {
-    "train_file": tmp_path / "train.csv",
-    "eval_file": tmp_path / "train.csv",
-    "label_column": "topics",
-    "multi_label": True,
-  }
-  training = {
-    "do_train": True,
-    "init_checkpoint": pretrained,
-    "train_batch_size": 16,
-    "albert_dropout": 0,
-  }
-  training |= {"learning_rate": 0.003, "num_train_epochs": 40, "classifier_dropout": 0}
-  done, again = run_script(
-    "run_glue",
-    [
-      words({**common, **columns, **training}),
-      words({**common, "init_checkpoint": tmp_path / "out", "output_dir": tmp_path / "again"}),
-    ],
-  )
+  training = dict.fromkeys(("train_file", "eval_file"), tmp_path / "train.csv")
+  training |= {"label_column": "topics", "multi_label": True, "init_checkpoint": pretrained}
+  training |= {"do_train": True, "train_batch_size": 16, "learning_rate": 0.003}
+  training |= {"num_train_epochs": 40, "albert_dropout": 0, "classifier_dropout": 0}
+  later = {"init_checkpoint": tmp_path / "out", "output_dir": tmp_path / "again"}
+  commands = [words(common | training), words(common | later)]
+  done, again = run_script("run_glue", commands)
   assert done.status == again.status == 0, done.stderr + again.stderr
   results = json.loads((tmp_path / "out/results.json").read_text())
   assert f"average_precision: {results['average_precision']:.4f}" in done.stdout
@@ -135,16 +100,17 @@ def test_labels_that_overlap(tmp_path, pretrained):
   task = TaskSpec.load(str(tmp_path / "out"))
   assert (task.kind, task.label_names) == ("multi_label", ("bird", "colour", "plant"))
   assert task.thresholds == tuple(results[f"threshold_{name}"] for name in task.label_names)
-  first, second = (
-    (tmp_path / name / "predictions_test.tsv").read_text() for name in ("out", "again")
+  rows, later_rows = (
+    [
+      line.split("\t")
+      for line in (tmp_path / name / "predictions_test.tsv").read_text().splitlines()[1:]
+    ]
+    for name in ("out", "again")
   )
-  rows = [line.split("\t") for line in first.splitlines()[1:]]
-  assert [row[1] for row in rows] == [line.split("\t")[1] for line in second.splitlines()[1:]]
+  assert [row[1] for row in rows] == [row[1] for row in later_rows]
   model = LoadedModel(str(tmp_path / "out/saved_model/1"))
-  texts = (tmp_path / "test.csv").read_text().splitlines()[1:]
-  served = model.run(
-    "serving_default", {"text": np.array([text.encode() for text in texts], object)}
-  )
+  texts = np.array((tmp_path / "test.csv").read_bytes().splitlines()[1:], object)
+  served = model.run("serving_default", {"text": texts})
   np.testing.assert_allclose(
     served["probabilities"], np.array([row[3:] for row in rows], float), atol=2e-6
   )
@@ -153,12 +119,8 @@ def test_labels_that_overlap(tmp_path, pretrained):
 
 
 def test_mistakes_are_told_in_one_message(tmp_path, pretrained):
-  common = {
-    "task_name": "mrpc",
-    "data_dir": tmp_path,
-    "init_checkpoint": pretrained,
-    "output_dir": tmp_path / "out",
-  }
+  common = {"task_name": "mrpc", "data_dir": tmp_path, "output_dir": tmp_path / "out"}
+  common["init_checkpoint"] = pretrained
   table = tmp_path / "train.csv"
   table.write_text("text,label\nthe sky,pos\ntrees,neg\n")
   custom = {"task_name": "custom", "data_dir": ""}

