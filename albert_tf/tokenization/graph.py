@@ -8,7 +8,7 @@ characters as constants.
 
 from collections.abc import Iterable, Mapping, Sequence
 import functools
-import itertools
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -157,26 +157,37 @@ def _rows(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -> tf.Ragg
 
 # Constant tables that replace numbers.
 
-_UNCHANGED = -1  # In a row of a table: the number itself.
+
+class Table(NamedTuple):
+  """A replacement of each number v below T, `values[starts[v] : starts[v] + lengths[v]]`.
+
+  A start of -1 stands for the number itself; the last row is also that of all greater numbers.
+  """
+
+  values: tf.Tensor
+  starts: tf.Tensor  # [T]
+  lengths: tf.Tensor  # [T]
 
 
-def make_table(replacements: Mapping[int, Sequence[int]]) -> tf.RaggedTensor:
-  """The table in which each key is replaced by its values; ragged [T, (length)].
+def make_table(replacements: Mapping[int, Sequence[int]]) -> Table:
+  """The table in which each key is replaced by its values.
 
-  Row v is the replacement of v, and the last row that of all greater numbers.
-
-  Example: {1: [], 2: [8, 9]} has the rows [unchanged] [] [8, 9] [unchanged].
+  Example: {1: [], 2: [8, 9]} has the values 0 8 9, the starts -1 1 1 -1 and the lengths 1 0 2 1.
   """
   size = max(replacements, default=-1) + 2
-  rows = [replacements.get(number, (_UNCHANGED,)) for number in range(size)]
-  values = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
-  lengths = np.array([len(row) for row in rows])
+  starts = np.full(size, -1, np.int32)
+  lengths = np.ones(size, np.int32)
+  values = [0]  # A value to read where a number stays.
+  for number, row in replacements.items():
+    starts[number] = len(values)
+    lengths[number] = len(row)
+    values.extend(row)
   with tf.init_scope():  # One copy in a SavedModel, however many functions use it.
-    return tf.RaggedTensor.from_row_lengths(tf.constant(values), tf.constant(lengths))
+    return Table(tf.constant(values), tf.constant(starts), tf.constant(lengths))
 
 
 def replace(
-  numbers: tf.RaggedTensor, table: tf.RaggedTensor, *, unchanged: tf.Tensor | None = None
+  numbers: tf.RaggedTensor, table: Table, *, unchanged: tf.Tensor | None = None
 ) -> tf.RaggedTensor:
   """Replaces each number by its row of the table; [B, (length)] to [B, (length)].
 
@@ -185,16 +196,24 @@ def replace(
     table: of `make_table`.
     unchanged: [all numbers] what stands for a number that the table does not replace; None: itself.
 
-  Example: the table of `make_table` and the numbers 2 7 1 give 8 9 7.
+  Example: the table of `make_table` and the numbers 2 7 1:
+    7 has no row. It starts at -1 - 1, as its place is 1, and reads itself there.
+    positions 1 2 | -2 | (none)  values 8 9 | 7 | (none)
   """
-  values = numbers.flat_values
+  flat = numbers.flat_values
   if unchanged is None:
-    unchanged = values
-  rows = tf.gather(table, tf.minimum(values, table.shape[0] - 1))  # [all numbers, (length)]
-  unchanged = tf.repeat(unchanged, rows.row_lengths())
-  replaced = tf.where(rows.flat_values == _UNCHANGED, unchanged, rows.flat_values)
-  splits = tf.gather(rows.row_splits, numbers.row_splits)
-  return tf.RaggedTensor.from_row_splits(replaced, splits, validate=False)
+    unchanged = flat
+  row = tf.minimum(flat, table.starts.shape[0] - 1)
+  starts = tf.gather(table.starts, row)
+  starts = tf.where(starts < 0, -1 - tf.range(tf.size(flat)), starts)
+  ranges = tf.ragged.range(starts, starts + tf.gather(table.lengths, row))
+
+  positions = ranges.flat_values
+  unchanged = tf.gather(unchanged, tf.maximum(-1 - positions, 0))
+  replaced = tf.gather(table.values, tf.maximum(positions, 0))
+  values = tf.where(positions < 0, unchanged, replaced)
+  splits = tf.gather(ranges.row_splits, numbers.row_splits)
+  return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
 
 # SentencePiece.
