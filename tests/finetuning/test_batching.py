@@ -136,10 +136,7 @@ def test_the_graph_does_not_grow_with_the_data(multiple):
 def test_prediction_does_not_depend_on_batches_or_replicas(mirrored_2):
   task = tiny_task({"eval": made_up_texts(13)})
   outputs = []
-  for strategy, size, multiple in (
-    (tf.distribute.get_strategy(), 64, 0),
-    (mirrored_2, 6, 8),
-  ):
+  for strategy, size, multiple in ((tf.distribute.get_strategy(), 64, 0), (mirrored_2, 6, 8)):
     keras.utils.set_random_seed(1)
     settings = dataclasses.replace(QUICK, eval_batch_size=size, bucket_multiple=multiple)
     run = tiny_run_of(task, settings, strategy, {"eval": task.features("eval")})

@@ -12,6 +12,7 @@ from support.tiny_finetuning import made_up_texts, tiny_task, tokenizer
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.ensemble import combine, greedy, run_directories
+from albert_tf.finetuning.tasks.squad.answers import Candidate, Decoded
 from albert_tf.finetuning.tasks.squad.read import read_splits
 from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
 from albert_tf.finetuning.tasks.squad.task import SquadTask
@@ -107,7 +108,7 @@ def test_the_directory_of_an_ensemble(members, tmp_path):
   first = (tmp_path / "a/predictions_test.tsv").read_bytes()
   combine(task, members, output_dir=str(tmp_path / "a"), predict=True)
   assert (tmp_path / "a/predictions_test.tsv").read_bytes() == first
-  with pytest.raises(UserError, match=r"its own\. Received"):
+  with pytest.raises(UserError, match=r"holds one run.*ensemble_of"):
     combine(task, members[:3], output_dir=str(tmp_path / "a"), predict=True)
 
 
@@ -133,22 +134,17 @@ def test_what_cannot_be_a_member_is_refused(members, tmp_path):
 
 
 def write_answers(folder, task, seed, *, threshold):
-  """Writes the files of run_squad.py: up to five words of the paragraph for each question, and its null score."""
+  """Stores up to five words of the paragraph for each question, and its null score."""
   rng = np.random.default_rng(seed)
-  n_best, nulls = {}, {}
+  decoded = []
   for question in task.splits["eval"].data.questions:
     words = rng.permutation(question.context.split())[: rng.integers(1, 6)].tolist()
     texts = [*dict.fromkeys([answer.text for answer in question.answers[:1]] + words)]
-    starts, ends = np.sort(rng.normal(size=[2, len(texts)]))[:, ::-1].tolist()
-    probabilities = special.softmax(np.add(starts, ends))
-    n_best[question.id] = [
-      {"text": text, "probability": float(p), "start_log_prob": start, "end_log_prob": end}
-      for text, p, start, end in zip(texts, probabilities, starts, ends, strict=True)
-    ]
-    nulls[question.id] = float(rng.normal() + (1.5 if not question.answers else -1.5))
+    log_probs = np.sort(rng.normal(size=[2, len(texts)]))[:, ::-1].tolist()
+    candidates = list(map(Candidate, texts, *log_probs))
+    decoded.append(Decoded(candidates, float(rng.normal() - 1.5 + 3 * (not question.answers))))
   folder.mkdir()
-  (folder / "nbest_predictions.json").write_text(json.dumps(n_best))
-  (folder / "null_odds.json").write_text(json.dumps(nulls))
+  task.write_predictions({"decoded": decoded, "threshold": [threshold]}, "eval", str(folder))
   task.spec.with_thresholds({"null_score_diff_threshold": threshold}).save(str(folder))
 
 
@@ -199,9 +195,8 @@ def test_questions_of_an_ensemble(squad, tmp_path):
   questions = task.splits["eval"].data.questions
   assert list(answers) == [question.id for question in questions]
   assert any(not answers[question.id] for question in questions if not question.answers)
-  (tmp_path / "lost").mkdir()
-  task.spec.save(str(tmp_path / "lost"))
   for name in ("nbest_predictions", "null_odds"):
-    (tmp_path / f"lost/{name}.json").write_text("{}")
+    (tmp_path / f"out/{name}.json").write_text("{}")
+  task.spec.save(str(tmp_path / "out"))
   with pytest.raises(UserError, match=r"with 0 questions for 24 of --predict_file"):
-    combine(task, [directories[0], str(tmp_path / "lost")], output_dir=str(tmp_path / "x"))
+    combine(task, [directories[0], str(tmp_path / "out")], output_dir=str(tmp_path / "x"))

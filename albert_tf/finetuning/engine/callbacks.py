@@ -47,7 +47,6 @@ class TrainingProgress(keras.callbacks.Callback):
     step: updates made.
     stopped: whether a signal ended the training; the next process continues it.
     history: step → metrics, of each evaluation.
-    seconds: time of training, over all processes of the run.
     best_outputs: outputs of the best weights; None if an earlier process has found the weights.
   """
 
@@ -70,7 +69,7 @@ class TrainingProgress(keras.callbacks.Callback):
     self.step = 0
     self.stopped = False
     self.history: dict[int, dict[str, float]] = {}
-    self.seconds = 0.0
+    self._began = time.monotonic()
     self.best_outputs: Outputs | None = None
 
   # ------------------------------------------------------------------ before training
@@ -99,7 +98,7 @@ class TrainingProgress(keras.callbacks.Callback):
     restored = self._state_store.restore_latest()
     if restored:
       self.step = int(optimizer.iterations.numpy())
-      self.seconds = float(restored["seconds"])
+      self._began -= float(restored["seconds"])
       for report in read_metrics(self._log_path):
         step = report.pop("step")
         # A killed process may have evaluated after the state was written.
@@ -124,7 +123,6 @@ class TrainingProgress(keras.callbacks.Callback):
     """Removes what a killed process left unfinished, and makes the evaluation it did not make."""
     # The end of this process's first epoch: after update 5, with evaluations at 3, 6, 9, it is 6.
     self._first_end = self.step + -self.step % self._run.interval
-    self._began = time.monotonic() - self.seconds
     if self._is_chief:
       self._log = MetricsLog(self._log_path, start_step=self.step)
       self._state_store.tidy()
@@ -148,7 +146,6 @@ class TrainingProgress(keras.callbacks.Callback):
   def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
     if not self.stopped or self._is_evaluated():
       self._report(logs)
-    self.seconds = time.monotonic() - self._began
     self._write(self._state_store, seconds=self.seconds)
     if self.stopped:
       self._run.workers.any(False)  # None leaves before the state is written.
@@ -161,6 +158,11 @@ class TrainingProgress(keras.callbacks.Callback):
     logs |= {f"val_{name}": value for name, value in metrics.items()}
 
   # ------------------------------------------------------------------ evaluation and best weights
+
+  @property
+  def seconds(self) -> float:
+    """Time of the training so far, over all processes of the run."""
+    return time.monotonic() - self._began
 
   @property
   def best_step(self) -> int:
@@ -198,7 +200,6 @@ class TrainingProgress(keras.callbacks.Callback):
     metrics = self._run.workers.of_chief(self._run.task.evaluate(outputs))
     self._check_finite(metrics)
     self.history[self.step] = metrics
-    self.seconds = time.monotonic() - self._began
     is_best = self.best_step == self.step
     message = ", ".join(f"{name} {format_metric(name, value)}" for name, value in metrics.items())
     if is_best:

@@ -96,13 +96,7 @@ def combine(
   """
   # The directories.
   identity = {"task": task.spec.name, "ensemble_of": list(directories)}
-  run_path = os.path.join(output_dir, run_directory.RUN_FILE)
-  run_directory.check(output_dir)
-  if files.exists(run_path) and json_files.read(run_path).get("identity") != identity:
-    raise UserError(
-      f"An ensemble needs a new or empty output directory, or its own. Received: {output_dir}, "
-      "which holds something else. Choose another --output_dir."
-    )
+  run_directory.check(output_dir, identity)
   for directory in directories:
     TaskSpec.load(directory)  # Raises where there is no run.
     check_task(directory, task.spec)
@@ -141,7 +135,8 @@ def combine(
 
   # The files, results.json last.
   files.makedirs(output_dir)
-  json_files.write(run_path, {"identity": identity, "albert_tf": __version__})
+  record = {"identity": identity, "albert_tf": __version__}
+  json_files.write(os.path.join(output_dir, run_directory.RUN_FILE), record)
   for split, outputs in answers.items():
     task.write_predictions(outputs, split, output_dir)
   json_files.write(os.path.join(output_dir, RESULTS_FILE), results)

@@ -169,21 +169,22 @@ class GlueTextTask(TextTask):
   """
 
   def __init__(self, name: str, *, data_dir: str, tokenizer: Tokenizer, max_seq_length: int = 512):
-    if name.lower() not in TASKS:
+    glue = TASKS.get(name.lower())
+    if glue is None:
       raise UserError(
         f"task_name must be one of {', '.join(TASKS)}, custom. Received: {name!r}. A table of your "
         "own is 'custom'."
       )
-    self.glue = TASKS[name.lower()]
+    self.glue = glue
     spec = TaskSpec(
-      kind="classification" if self.glue.label_names else "regression",
-      name=self.glue.name,
-      label_names=self.glue.label_names,
-      pair=len(self.glue.texts) > 1,
+      kind="classification" if glue.label_names else "regression",
+      name=glue.name,
+      label_names=glue.label_names,
+      pair=len(glue.texts) > 1,
       max_seq_length=max_seq_length,
     )
-    splits = read_splits(self.glue, data_dir)
-    super().__init__(spec, splits, tokenizer=tokenizer, metric_names=self.glue.metrics)
+    splits = read_splits(glue, data_dir)
+    super().__init__(spec, splits, tokenizer=tokenizer, metric_names=glue.metrics)
 
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
     """Also writes `submission/<name>.tsv` for GLUE's site, for test splits."""

@@ -184,10 +184,8 @@ def best_thresholds(gold: np.ndarray, probabilities: np.ndarray) -> tuple[float,
     precision, recall, thresholds = sklearn_metrics.precision_recall_curve(labels, scores)
     f1 = precision * recall / np.maximum(precision + recall, 1e-30)  # Half of it.
     best = int(np.argmax(f1))
-    below = 0.0
-    if best > 0:
-      below = thresholds[best - 1]
-    chosen.append(float(thresholds[best] + below) / 2)
+    bounds = np.append(0.0, thresholds)
+    chosen.append(float(bounds[best] + bounds[best + 1]) / 2)
   return tuple(chosen)
 
 
