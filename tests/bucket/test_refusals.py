@@ -25,87 +25,88 @@ def inputs(module_bucket, tmp_path_factory):
     "albert_config_file": module_bucket.url("in/albert_config.json"),
     "max_seq_length": 10,
     "max_predictions_per_seq": 3,
-    "num_train_steps": 2,
-    "train_batch_size": 4,
   }
 
 
-def refused(commands, bucket, inputs, **changes):
+@pytest.fixture
+def refused(commands, bucket, inputs):
   """The message with which run_pretrain.py ends with the status of a user error."""
-  step = pretraining(bucket.url, **{**inputs, **changes})
-  done = commands.run(step.script, **step.flags)
-  assert done.status == 2, done.stderr[-3000:]
-  assert "Traceback" not in done.stderr
-  return done.stderr.splitlines()[-1]
+
+  def message(**changes):
+    step = pretraining(bucket.url, **{**inputs, **changes})
+    done = commands.run(step.script, **step.flags)
+    assert done.status == 2, done.stderr[-3000:]
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1]
+
+  return message
 
 
 @pytest.mark.slow
-def test_a_bucket_that_does_not_exist(bucket, commands, inputs):
-  for flag, value in (
-    (
-      "output_dir",
-      "gs://no-such-bucket/run",
-    ),  # TensorFlow's own makedirs would look for it for ever.
-    ("input_file", "gs://no-such-bucket/train-*"),
-    ("albert_config_file", "gs://no-such-bucket/c.json"),
-  ):
-    message = refused(commands, bucket, inputs, **{flag: value})
-    assert "gs://no-such-bucket/" in message
-    assert "there is no such bucket (HTTP 404). Make it, or check its name" in message
+@pytest.mark.parametrize("flag", ["output_dir", "input_file", "albert_config_file"])
+def test_a_bucket_that_does_not_exist(refused, flag):
+  """TensorFlow's own makedirs would look for it for ever."""
+  message = refused(**{flag: "gs://no-such-bucket/a-*"})
+  assert "gs://no-such-bucket/" in message
+  assert "there is no such bucket (HTTP 404). Make it, or check its name" in message
 
 
-def test_a_file_system_that_tensorflow_does_not_have(bucket, commands, inputs):
-  for flag, value in (("output_dir", "s3://bucket/run"), ("input_file", "s3://bucket/train-*")):
-    message = refused(commands, bucket, inputs, **{flag: value})
-    assert "TensorFlow has no file system for s3://" in message
-    assert "Take gs://, or mount it as a folder" in message
+@pytest.mark.parametrize("flag", ["output_dir", "input_file"])
+def test_a_file_system_that_tensorflow_does_not_have(refused, flag):
+  message = refused(**{flag: "s3://bucket/a-*"})
+  assert "TensorFlow has no file system for s3://" in message
+  assert "Take gs://, or mount it as a folder" in message
 
 
-def test_a_directory_of_something_else(bucket, commands, inputs):
+def test_a_directory_of_something_else(bucket, refused):
   bucket.put("else/thesis.tex", b"text")
   bucket.put("else/left.tmp-0a1b2c3d", b"half")
-  message = refused(commands, bucket, inputs, output_dir=bucket.url("else"))
+  message = refused(output_dir=bucket.url("else"))
   assert "A run needs a new or empty output directory" in message
   assert "which holds thesis.tex and no run.json" in message
   assert bucket.names("else/") == ["else/left.tmp-0a1b2c3d", "else/thesis.tex"]
 
 
 @pytest.mark.parametrize(
-  ("status", "words"), [(401, "credentials are missing or have expired"), (403, "no permission")]
+  ("request_of", "status", "words"),
+  [
+    ("^upload_start albert/shut", 401, "credentials are missing or have expired (HTTP 401)"),
+    ("^upload_start albert/shut", 403, "no permission"),
+    ("^stat ", 403, "(HTTP 403)"),
+    ("^stat albert/in/albert_config", 503, "the store did not answer, nor when asked again"),
+  ],
 )
-def test_an_account_that_may_not(bucket, commands, inputs, status, words):
-  for what, changes in (
-    ("^upload_start albert/shut", {"output_dir": bucket.url("shut")}),
-    ("^stat ", {}),
-  ):
-    bucket.faults = Faults(refuse=((what, status),))
-    message = refused(commands, bucket, inputs, **changes)
-    assert words in message
-    assert f"(HTTP {status})" in message
+def test_an_answer_that_says_no(bucket, refused, request_of, status, words):
+  bucket.faults = Faults(refuse=((request_of, status),))
+  assert words in refused(output_dir=bucket.url("shut"))
   assert bucket.names("shut") == []
 
 
-def test_a_store_that_does_not_answer(bucket, commands, inputs):
-  bucket.faults = Faults(refuse=(("^stat albert/in/albert_config", 503),))
-  message = refused(commands, bucket, inputs)
-  assert "the store did not answer, nor when asked again" in message
-
-
 @pytest.mark.slow
-def test_the_doctor_names_what_is_wrong_with_a_bucket(bucket, monkeypatch):
+@pytest.mark.parametrize(
+  ("url", "refuse", "found", "advice"),
+  [
+    ("gs://albert/run", (), "written, read back, removed", ""),
+    (
+      "gs://albert/run",
+      ((r"^upload_start albert/run/\.doctor", 403),),
+      "no permission",
+      "gs://BUCKET",
+    ),
+    ("gs://no-such-bucket/run", (), "there is no such bucket", "gs://BUCKET"),
+  ],
+)
+def test_the_doctor_names_what_is_wrong_with_a_bucket(
+  bucket, monkeypatch, url, refuse, found, advice
+):
   for name, value in bucket.environment().items():
     monkeypatch.setenv(name, value)
-  no_permission = Faults(refuse=((r"^upload_start albert/run/\.doctor", 403),))
-  for url, faults, found, advice in (
-    ("gs://albert/run", Faults(), "written, read back, removed", ""),
-    ("gs://albert/run", no_permission, "no permission", "gs://BUCKET"),
-    ("gs://no-such-bucket/run", Faults(), "there is no such bucket", "gs://BUCKET"),
-  ):
-    bucket.faults = faults
-    check = doctor.check_directory(url)
-    assert check.result.startswith(url)
-    assert found in check.result
-    assert (advice in check.advice, bool(check.advice)) == (True, bool(advice))
+  bucket.faults = Faults(refuse=refuse)
+  check = doctor.check_directory(url)
+  assert check.result.startswith(url)
+  assert found in check.result
+  assert advice in check.advice
+  assert bool(advice) == bool(check.advice)
   assert [name for name in bucket.names() if "doctor" in name] == []
 
 

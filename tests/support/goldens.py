@@ -13,12 +13,9 @@ import numpy as np
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens"
 SPM_MODEL = str(GOLDENS / "spm8k.model")  # The vocabulary of every recording: 8,000 pieces.
 SQUAD_INPUT = str(GOLDENS / "squad_input.json")
-TINY = (
-  GOLDENS / "ckpt_tiny"
-)  # The tiny model's checkpoint as TensorFlow 1.15 wrote it, and its configuration.
+# The tiny model's checkpoint as TensorFlow 1.15 wrote it, and its configuration.
+TINY = GOLDENS / "ckpt_tiny"
 TINY_CONFIG = str(TINY / "albert_config.json")
-
-
 _CONFIGS = {
   "tiny_groups": ("tiny_groups_config.json", {}),
   "tiny_training": (TINY_CONFIG, {"vocab_size": 250}),
@@ -41,24 +38,19 @@ class Golden:
 
   def under(self, prefix: str) -> dict[str, np.ndarray]:
     """The whole arrays whose names begin with `prefix`, without it."""
-    found = {
-      n.removeprefix(prefix): self[n]
-      for n, step in self._steps.items()
-      if n.startswith(prefix) and step == 1
-    }
-    assert found, prefix
-    return found
+    names = [name for name in self.names(prefix) if self._steps[prefix + name] == 1]
+    assert names, prefix
+    return {name: self[prefix + name] for name in names}
 
   def names(self, prefix: str) -> set[str]:
     return {name.removeprefix(prefix) for name in self._arrays if name.startswith(prefix)}
 
   def assert_close(self, name: str, actual: Any, *, atol: float, rtol: float = 0.0) -> None:
     """`actual` (any shape with the elements in order) equals the array called `name`, where that was recorded."""
-    actual, expected = np.asarray(actual).reshape(-1), self._arrays[name].reshape(-1)
-    assert len(actual[:: self._steps[name]]) == len(expected), (name, actual.size)
-    np.testing.assert_allclose(
-      actual[:: self._steps[name]], expected, atol=atol, rtol=rtol, err_msg=name
-    )
+    actual = np.asarray(actual).reshape(-1)[:: self._steps[name]]
+    expected = self._arrays[name].reshape(-1)
+    assert len(actual) == len(expected), (name, actual.size)
+    np.testing.assert_allclose(actual, expected, atol=atol, rtol=rtol, err_msg=name)
 
 
 @functools.cache
@@ -105,9 +97,9 @@ def write_bundle(prefix: str, tensors: dict[str, np.ndarray]) -> None:
   import tensorflow as tf
 
   names = sorted(tensors)
-  slices = [""] * len(names)
+  values = [tensors[name] for name in names]
   tf.raw_ops.SaveV2(
-    prefix=prefix, tensor_names=names, shape_and_slices=slices, tensors=[tensors[n] for n in names]
+    prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
   )
 
 

@@ -10,14 +10,9 @@ from albert_tf.modeling.name_map import variable_entries
 
 # Every size differs, so that a swapped axis cannot pass.
 CONFIG = AlbertConfig(
-  vocab_size=29,
-  embedding_size=4,
-  hidden_size=6,
-  num_hidden_layers=3,
-  num_attention_heads=2,
-  intermediate_size=10,
+  vocab_size=29, embedding_size=4, hidden_size=6, num_hidden_layers=3, num_attention_heads=2, intermediate_size=10,
   max_position_embeddings=7,
-)
+)  # fmt: skip
 
 
 def random_variables(config, heads=("masked_lm", "sentence_order"), *, num_labels=5, seed=0):

@@ -11,13 +11,13 @@ def write_mrpc(folder, rows):
   folder.mkdir()
   lines = [f"{i % 2}\t1\t2\tthe sky\t{'the sky' if i % 2 else 'green grass'}" for i in range(rows)]
   for name in ("train", "dev"):
-    (folder / f"{name}.tsv").write_text(
-      "\n".join(["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *lines]) + "\n"
-    )
+    _write_lines(folder / f"{name}.tsv", ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *lines])
   test = [f"{i}\t1\t2\tthe sky\tthe sky" for i in range(5)]
-  (folder / "test.tsv").write_text(
-    "\n".join(["index\t#1 ID\t#2 ID\t#1 String\t#2 String", *test]) + "\n"
-  )
+  _write_lines(folder / "test.tsv", ["index\t#1 ID\t#2 ID\t#1 String\t#2 String", *test])
+
+
+def _write_lines(path, lines):
+  path.write_text("\n".join(lines) + "\n")
 
 
 def _article(rng, name, *, version, answers=True, words=WORDS):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 import io
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -41,26 +42,31 @@ def as_text(docs: Iterable[Iterable[str]]) -> str:
   return "\n\n".join("\n".join(doc) for doc in docs) + "\n"
 
 
-def train_model(path: str, *, vocab_size: int = 150, **options: str) -> str:
-  """Trains a unigram vocabulary with ALBERT's special ids and writes the model to `path`."""
-  rng = np.random.default_rng(0)
+def trained_model(sentences: Iterable[str], *, vocab_size: int, **options: Any) -> bytes:
+  """A unigram vocabulary with ALBERT's special ids."""
   model = io.BytesIO()
   sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter([sentence(rng).lower() for _ in range(2000)]),
+    sentence_iterator=iter(sentences),
     model_writer=model,
     vocab_size=vocab_size,
     pad_id=0,
     unk_id=1,
     bos_id=-1,
     eos_id=-1,
-    pad_piece="<pad>",
-    unk_piece="<unk>",
     control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    user_defined_symbols=["(", ")", "."],
     hard_vocab_limit=False,
     minloglevel=2,
     **options,
   )
+  return model.getvalue()
+
+
+def train_model(path: str, *, vocab_size: int = 150, **options: Any) -> str:
+  """Writes a vocabulary of the language to `path`."""
+  rng = np.random.default_rng(0)
+  sentences = [sentence(rng).lower() for _ in range(2000)]
+  marks = ["(", ")", "."]
+  model = trained_model(sentences, vocab_size=vocab_size, user_defined_symbols=marks, **options)
   with open(path, "wb") as stream:
-    stream.write(model.getvalue())
+    stream.write(model)
   return path

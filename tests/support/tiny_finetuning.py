@@ -31,21 +31,18 @@ BFLOAT16 = DistributionConfig(distribution="one_device", mixed_precision="bfloat
 
 def tiny_start(**config):
   """Random weights of a narrow model."""
-  sizes = (
-    {
-      "embedding_size": 16,
-      "hidden_size": 32,
-      "num_hidden_layers": 2,
-      "num_attention_heads": 4,
-      "intermediate_size": 64,
-      "max_position_embeddings": 40,
-      "hidden_dropout_prob": 0.0,
-      "attention_probs_dropout_prob": 0.0,
-      "initializer_range": 0.3,  # Random features that differ: a narrow model learns by heart from them.
-    }
-    | config
-  )
-  model = AlbertConfig.from_name("tiny", vocab_size=tokenizer().vocab_size, **sizes)
+  sizes = {
+    "embedding_size": 16,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 40,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.3,  # Random features that differ: a narrow model learns by heart from them.
+  }
+  model = AlbertConfig.from_name("tiny", vocab_size=tokenizer().vocab_size, **{**sizes, **config})
   return Start(config=model, tokenizer=tokenizer(), checkpoint=None, source="random weights")
 
 

@@ -6,16 +6,15 @@ import dataclasses
 import json
 import os
 import pathlib
-import random
 import signal
 import sys
-import time
 import traceback
 from typing import Any
 
 import numpy as np
 import pytest
-from support.tiny_records import SPEC, random_examples, tiny_config, write_records
+from support.commands.kills import Killer
+from support.tiny_records import SPEC, tiny_config, write_train_and_eval
 
 from albert_tf.checkpoints.bundle import latest_checkpoint, read_bundle
 from albert_tf.optim.config import OptimizerConfig
@@ -32,8 +31,7 @@ def tiny_settings(folder: pathlib.Path, output: str, **changes: Any) -> Pretrain
   """
   train, held_out = folder / "train-0.tfrecord", folder / "eval-0.tfrecord"
   if not train.exists():
-    write_records(train, random_examples(70, seed=1))
-    write_records(held_out, random_examples(13, seed=2))
+    write_train_and_eval(folder)
   return with_changes(
     PretrainingSettings(
       input_files=(str(train),),
@@ -99,42 +97,6 @@ def assert_equal_ends(run: str | pathlib.Path, other: str | pathlib.Path) -> Non
     np.testing.assert_array_equal(value, theirs[name], err_msg=name)
 
 
-class _Kills:
-  """When each life ends: at any moment from its start, or inside a checkpoint write, in turn."""
-
-  def __init__(self, checkpoints: pathlib.Path, seed: int):
-    self._checkpoints = checkpoints
-    self._random = random.Random(seed)
-    self._until_a_write = 3.0  # Seconds; learned from the lives that reach one.
-    self._ended = False  # After the last step no life writes any more.
-    self.made = self.inside_writes = 0
-
-  def _parts(self) -> set[pathlib.Path]:
-    """Files of unfinished checkpoint writes."""
-    return {path for path in self._checkpoints.glob("**/*") if ".tmp-" in path.name}
-
-  def end(self, child: int) -> None:
-    """Kills `child`, unless it ends before its moment."""
-    before, started = self._parts(), time.monotonic()
-    in_write = self.made % 2 == 1 and not self._ended
-    moment = self._random.uniform(0.0, 1.2) * self._until_a_write
-    while not (self._parts() - before if in_write else time.monotonic() - started > moment):
-      ended, status = os.waitpid(child, os.WNOHANG)
-      if ended:
-        if status:
-          sys.exit(f"A life failed by itself, status {os.waitstatus_to_exitcode(status)}.")
-        self._ended = True
-        return
-      time.sleep(0.001)
-    if in_write:
-      self._until_a_write = time.monotonic() - started
-      time.sleep(self._random.uniform(0.0, 0.003))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    self.made += 1
-    self.inside_writes += bool(self._parts() - before)
-
-
 def run_killing(folder: pathlib.Path, kills: int, seed: int) -> None:
   """Runs `folder/killed` to its end with `kills` kills on the way; prints how many hit a checkpoint write.
 
@@ -150,7 +112,19 @@ def run_killing(folder: pathlib.Path, kills: int, seed: int) -> None:
     keep_checkpoint_max=2,
     keep_checkpoint_every_n_steps=3,
   )
-  plan = _Kills(pathlib.Path(settings.output_dir) / "checkpoints", seed)
+
+  def unfinished_writes() -> set[pathlib.Path]:
+    return set((folder / "killed/checkpoints").glob("**/*.tmp-*"))
+
+  def end_of(child: int, options: int = 0) -> bool:
+    """Whether it has ended well; a life that failed by itself ends this process."""
+    ended, status = os.waitpid(child, options)
+    code = os.waitstatus_to_exitcode(status)
+    if code not in (0, -signal.SIGKILL):
+      sys.exit(f"A life failed by itself, status {code}.")
+    return bool(ended)
+
+  killer = Killer(seed, unfinished_writes, until_a_write=3.0, into_a_write=0.003)
   while True:
     child = os.fork()
     if child == 0:
@@ -162,12 +136,12 @@ def run_killing(folder: pathlib.Path, kills: int, seed: int) -> None:
         traceback.print_exc()
       finally:
         os._exit(status)
-    if plan.made < kills:
-      plan.end(child)
-      continue
-    _, status = os.waitpid(child, 0)
-    print(json.dumps({"kills": plan.made, "inside_writes": plan.inside_writes}))
-    sys.exit(os.waitstatus_to_exitcode(status))
+    if killer.made == kills:
+      end_of(child)
+      print(json.dumps({"kills": killer.made, "inside_writes": killer.in_writes}))
+      return
+    if killer.kill(child, lambda life=child: end_of(life, os.WNOHANG)):
+      end_of(child)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,13 @@ def random_examples(count: int, *, seed: int) -> list[dict[str, np.ndarray]]:
 
 
 def write_records(path: pathlib.Path, examples: list[Mapping[str, np.ndarray]]) -> str:
-  with path.open("wb") as stream:
-    for example in examples:
-      stream.write(frame_record(encode_example(example)))
+  path.write_bytes(b"".join(frame_record(encode_example(example)) for example in examples))
   return str(path)
+
+
+def write_train_and_eval(folder: pathlib.Path) -> tuple[str, str]:
+  """Paths of 70 records to train with and 13 to evaluate."""
+  return (
+    write_records(folder / "train-0.tfrecord", random_examples(70, seed=1)),
+    write_records(folder / "eval-0.tfrecord", random_examples(13, seed=2)),
+  )

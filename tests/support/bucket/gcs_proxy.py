@@ -30,9 +30,8 @@ class Exchange:
 
   kind: str  # read | stat | list | upload_start | upload | upload_status | copy | delete | bucket
   object: str  # bucket/name; the prefix for a list
-  requested: int  # Bytes of a read's range, or sent by an upload.
+  requested: int  # Bytes of a read's range.
   received: int  # Bytes of the answer's body that were passed on.
-  status: int  # Of HTTP; 0 where the connection was cut.
   fault: str  # "" or what happened to it: 503 | cut_before | cut_upload | cut_after | cut_answer | refused
 
 
@@ -57,20 +56,16 @@ class Faults:
   refuse: tuple[tuple[str, int], ...] = ()
 
 
-def _classify(method: str, path: str, headers: Any) -> tuple[str, str, int]:
-  """Kind, bucket/name and bytes asked for."""
+def _classify(method: str, path: str, headers: Any) -> tuple[str, str]:
+  """Kind and bucket/name."""
   parts = urllib.parse.urlsplit(path)
   query = urllib.parse.parse_qs(parts.query)
-  length = int(headers.get("Content-Length") or 0)
   match = _JSON_OBJECT.match(parts.path)
   if not match:
     if parts.path.startswith("/storage/v1/b"):
-      return "bucket", parts.path.removeprefix("/storage/v1/b/"), 0
-    ranges = re.match(r"bytes=(\d+)-(\d+)", headers.get("Range") or "")
-    requested = int(ranges[2]) - int(ranges[1]) + 1 if ranges else 0
-    return "read", urllib.parse.unquote(parts.path.lstrip("/")), requested
+      return "bucket", parts.path.removeprefix("/storage/v1/b/")
+    return "read", urllib.parse.unquote(parts.path.lstrip("/"))
   bucket, name, rewrite = match.groups()
-  name = urllib.parse.unquote(name or query.get("name", query.get("prefix", [""]))[0])
   if parts.path.startswith("/upload"):
     asks = (headers.get("Content-Range") or "").startswith("bytes */")
     kind = "upload_start" if method == "POST" else "upload_status" if asks else "upload"
@@ -79,8 +74,9 @@ def _classify(method: str, path: str, headers: Any) -> tuple[str, str, int]:
   elif method == "DELETE":
     kind = "delete"
   else:
-    kind = "stat" if match[2] else "list"
-  return kind, f"{bucket}/{name}", length
+    kind = "stat" if name else "list"
+  name = urllib.parse.unquote(name or query.get("name", query.get("prefix", [""]))[0])
+  return kind, f"{bucket}/{name}"
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -88,12 +84,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
   protocol_version = "HTTP/1.1"
   server: "GcsProxy"
-  upstream: http.client.HTTPConnection | None = None
+  upstream: http.client.HTTPConnection
 
   def log_message(self, format: str, *args: Any) -> None:
-    pass
+    """Requests are not printed."""
 
   def handle(self) -> None:
+    self.upstream = http.client.HTTPConnection("127.0.0.1", self.server.target_port, timeout=60)
     # Clients are killed and close without ceremony: that is what the proxy is for.
     with contextlib.suppress(OSError, http.client.HTTPException):
       super().handle()
@@ -102,31 +99,27 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     with contextlib.suppress(OSError):
       super().finish()
     self.connection.close()
-    if self.upstream is not None:
-      self.upstream.close()
+    self.upstream.close()
 
   def do_CONNECT(self) -> None:
-    host = self.path.partition(":")[0]
-    if not host.endswith(".googleapis.com"):
+    if not self.path.partition(":")[0].endswith(".googleapis.com"):
       self.send_error(403)
       return
     self.connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
     self.connection = self.server.tls.wrap_socket(self.connection, server_side=True)
     self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb")
-    self.upstream = http.client.HTTPConnection("127.0.0.1", self.server.target_port, timeout=60)
 
   def _answer(self) -> None:
-    kind, name, requested = _classify(self.command, self.path, self.headers)
+    kind, name = _classify(self.command, self.path, self.headers)
     status, fault = self.server.draw(kind, name)
+    asked = re.match(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
+    requested = int(asked[2]) - int(asked[1]) + 1 if asked else 0
     received = 0
     try:
-      if status:
-        received = self._refuse(status)
-      else:
-        status, received = self._pass_on(fault)
+      received = self._refuse(status) if status else self._pass_on(fault)
     finally:
-      self.server.exchanges.append(Exchange(kind, name, requested, received, status, fault))
+      self.server.exchanges.append(Exchange(kind, name, requested, received, fault))
 
   do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _answer  # noqa: N815
 
@@ -154,73 +147,62 @@ class _Handler(http.server.BaseHTTPRequestHandler):
       left -= len(block)
       yield block
 
-  def _cut(self) -> None:
+  def _cut(self) -> int:
     self.close_connection = True
     with contextlib.suppress(OSError):
       self.connection.shutdown(socket.SHUT_RDWR)
+    return 0
 
   def _refuse(self, status: int) -> int:
     for _ in self._body():
       pass
     body = f'{{"error": {{"code": {status}, "message": "as the test asked"}}}}'.encode()
-    self._head(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
-    self.wfile.write(body)
-    self.wfile.flush()
-    return len(body)
+    return self._send(status, [("Content-Type", "application/json")], body)
 
-  def _head(self, status: int, headers: list[tuple[str, str]]) -> None:
+  def _send(
+    self, status: int, headers: list[tuple[str, str]], body: bytes, *, cut: bool = False
+  ) -> int:
     self.send_response_only(status)
     for header, value in headers:
       self.send_header(header, value)
+    if "content-length" not in {header.lower() for header, _ in headers}:
+      self.send_header("Content-Length", str(len(body)))
     self.end_headers()
+    sent = body[: len(body) // 2] if cut else body
+    self.wfile.write(sent)
+    self.wfile.flush()
+    return len(sent)
 
-  def _pass_on(self, fault: str) -> tuple[int, int]:
-    """Sends the request to the server and the answer back; (status, bytes of the answer)."""
+  def _pass_on(self, fault: str) -> int:
+    """Sends the request to the server and the answer back; bytes of the answer."""
     if fault == "cut_before":
-      self._cut()
-      return 0, 0
-    upstream = self.upstream
-    assert upstream is not None
-    upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+      return self._cut()
+    self.upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
     for header, value in self.headers.items():
       if header.lower() not in _HOP_BY_HOP:
-        upstream.putheader(header, value)
-    upstream.endheaders()
-    for number, block in enumerate(self._body()):
-      if fault == "cut_upload" and number == 0:
-        upstream.send(block[: len(block) // 2])
-        upstream.close()
-        self._cut()
-        return 0, 0
-      upstream.send(block)
-    answer = upstream.getresponse()
-    if fault in (
-      "cut_upload",
-      "cut_after",
-    ):  # Without a body there is nothing to cut before the answer.
-      answer.read()
-      self._cut()
-      return 0, 0
-    return answer.status, self._send_back(answer, cut=fault == "cut_answer")
-
-  def _send_back(self, answer: http.client.HTTPResponse, *, cut: bool) -> int:
+        self.upstream.putheader(header, value)
+    self.upstream.endheaders()
+    for block in self._body():
+      if fault == "cut_upload":
+        self.upstream.send(block[: len(block) // 2])
+        self.upstream.close()
+        return self._cut()
+      self.upstream.send(block)
+    answer = self.upstream.getresponse()
+    body = answer.read()
+    # Without a body of the request there is nothing to cut before the answer.
+    if fault in ("cut_upload", "cut_after"):
+      return self._cut()
     headers = [
       # The client would otherwise continue an upload in clear text, past this proxy.
       (header, value.replace("http://", "https://", 1) if header.lower() == "location" else value)
       for header, value in answer.getheaders()
       if header.lower() not in _HOP_BY_HOP
     ]
-    in_chunks = answer.length is None
-    body = answer.read()
-    if in_chunks:
-      headers.append(("Content-Length", str(len(body))))
-    self._head(answer.status, headers)
-    sent = body[: len(body) // 2] if cut else body
-    self.wfile.write(sent)
-    self.wfile.flush()
-    if cut:
+    sent = self._send(answer.status, headers, body, cut=fault == "cut_answer")
+    if fault == "cut_answer":
       self._cut()
-    return len(sent)
+    return sent
 
 
 class GcsProxy(http.server.ThreadingHTTPServer):
@@ -243,7 +225,7 @@ class GcsProxy(http.server.ThreadingHTTPServer):
     threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
   def handle_error(self, request: Any, client_address: Any) -> None:
-    pass  # A client that was killed.
+    """A client that was killed."""
 
   @property
   def faults(self) -> Faults:
@@ -268,9 +250,6 @@ class GcsProxy(http.server.ThreadingHTTPServer):
 
   def counts(self) -> dict[str, int]:
     """Requests by kind, and faults by name as `fault:NAME`."""
-    counter: collections.Counter[str] = collections.Counter()
-    for exchange in list(self.exchanges):
-      counter[exchange.kind] += 1
-      if exchange.fault:
-        counter[f"fault:{exchange.fault}"] += 1
-    return dict(counter)
+    kinds = [exchange.kind for exchange in self.exchanges]
+    faults = [f"fault:{exchange.fault}" for exchange in self.exchanges if exchange.fault]
+    return dict(collections.Counter(kinds + faults))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from support import tiny_corpus
+from support.commands.child_processes import flags_of
 from support.commands.forked_commands import Command, ForkedCommands
 from support.task_files import write_mrpc
 from support.tiny_records import tiny_config
@@ -27,9 +28,8 @@ def write_inputs(folder: pathlib.Path) -> None:
   rng = np.random.default_rng(3)
   (folder / "corpus").mkdir(parents=True)
   for number in range(2):
-    (folder / f"corpus/{number}.txt").write_text(
-      tiny_corpus.as_text(tiny_corpus.documents(rng, 30))
-    )
+    text = tiny_corpus.as_text(tiny_corpus.documents(rng, 30))
+    (folder / f"corpus/{number}.txt").write_text(text)
   tiny_corpus.train_model(str(folder / "spm.model"))
   config = tiny_config(vocab_size=150, max_position_embeddings=32, hidden_dropout_prob=0.1)
   (folder / "albert_config.json").write_text(config.to_json_string())
@@ -46,22 +46,12 @@ class Step:
 
 
 def pretraining(place: Callable[[str], str], **changes: Any) -> Step:
-  flags = {
-    "input_file": place("records/train-*"),
-    "eval_input_file": place("records/eval-*"),
-    "output_dir": place("run"),
-    "albert_config_file": place("albert_config.json"),
-    "train_batch_size": 8,
-    "eval_batch_size": 8,
-    "max_seq_length": 32,
-    "max_predictions_per_seq": 5,
-    "num_train_steps": 6,
-    "num_warmup_steps": 1,
-    "learning_rate": 0.01,
-    "save_checkpoints_steps": 2,
-    "iterations_per_loop": 1,
-    "distribution": "one_device",
-  }
+  flags = flags_of(f"""
+    --input_file={place("records/train-*")} --eval_input_file={place("records/eval-*")} --output_dir={place("run")}
+    --albert_config_file={place("albert_config.json")} --max_seq_length=32 --max_predictions_per_seq=5
+    --train_batch_size=8 --eval_batch_size=8 --num_train_steps=6 --num_warmup_steps=1 --learning_rate=0.01
+    --save_checkpoints_steps=2 --iterations_per_loop=1 --distribution=one_device
+  """)
   return Step("tpu_scripts/run_pretrain.py", {**flags, **changes})
 
 
@@ -72,46 +62,28 @@ def steps(place: Callable[[str], str], work_dir: pathlib.Path) -> dict[str, Step
     place: function from a name to its path.
     work_dir: a local folder, which the making of records needs.
   """
-  records = {
-    "input": place("corpus/*.txt"),
-    "spm_model_file": place("spm.model"),
-    "output_dir": place("records"),
-    "work_dir": work_dir,
-    "max_seq_length": 32,
-    "max_predictions_per_seq": 5,
-    "dupe_factor": 2,
-    "num_shards": 2,
-    "eval_fraction": 0.2,
-  }
-  glue = {
-    "task_name": "MRPC",
-    "data_dir": place("glue"),
-    "init_checkpoint": place("run"),
-    "output_dir": place("mrpc"),
-    "do_train": True,
-    "do_eval": True,
-    "max_seq_length": 32,
-    "train_batch_size": 8,
-    "num_train_steps": 6,
-    "warmup_step": 1,
-    "save_checkpoints_steps": 3,
-  }
-  export = {"model": "fill_mask", "init_checkpoint": place("run"), "output_dir": place("fill_mask")}
-  converted = {
-    "input": place("run"),
-    "output": place("huggingface"),
-    "output_format": "huggingface",
-  }
+  records = f"""
+    --input={place("corpus/*.txt")} --spm_model_file={place("spm.model")} --output_dir={place("records")}
+    --work_dir={work_dir} --max_seq_length=32 --max_predictions_per_seq=5 --dupe_factor=2 --num_shards=2
+    --eval_fraction=0.2
+  """
+  glue = f"""
+    --task_name=MRPC --data_dir={place("glue")} --init_checkpoint={place("run")} --output_dir={place("mrpc")}
+    --do_train --do_eval --max_seq_length=32 --train_batch_size=8 --num_train_steps=6 --warmup_step=1
+    --save_checkpoints_steps=3
+  """
+  export = f"--model=fill_mask --init_checkpoint={place('run')} --output_dir={place('fill_mask')}"
+  to_huggingface = (
+    f"--input={place('run')} --output={place('huggingface')} --output_format=huggingface"
+  )
+  question = {"saved_model": place("fill_mask"), "text": "mi ren [MASK] sol ka"}
   return {
-    "records": Step("tfrecords_tools/create_pretraining_data.py", records),
+    "records": Step("tfrecords_tools/create_pretraining_data.py", flags_of(records)),
     "pretraining": pretraining(place),
-    "export": Step("tpu_scripts/export_saved_model.py", export),
-    "fine-tuning": Step("tpu_scripts/run_glue.py", glue),
-    "conversion": Step("tpu_scripts/convert_checkpoint.py", converted),
-    "answers": Step(
-      "tpu_scripts/fill_mask.py",
-      {"saved_model": place("fill_mask"), "text": "mi ren [MASK] sol ka"},
-    ),
+    "export": Step("tpu_scripts/export_saved_model.py", flags_of(export)),
+    "fine-tuning": Step("tpu_scripts/run_glue.py", flags_of(glue)),
+    "conversion": Step("tpu_scripts/convert_checkpoint.py", flags_of(to_huggingface)),
+    "answers": Step("tpu_scripts/fill_mask.py", question),
   }
 
 
@@ -133,13 +105,13 @@ def comparable(contents: dict[str, bytes]) -> dict[str, Any]:
   kept: dict[str, Any] = {}
   for name, data in contents.items():
     if name.endswith("metrics.jsonl"):
-      kept[name] = [_untimed(json.loads(line)) for line in data.splitlines()]
+      kept[name] = [_untimed(line) for line in data.splitlines()]
     elif name.endswith("results.json"):
-      kept[name] = _untimed(json.loads(data))
+      kept[name] = _untimed(data)
     elif not _NOT_COMPARED.search(name):
       kept[name] = data
   return kept
 
 
-def _untimed(record: dict[str, Any]) -> dict[str, Any]:
-  return {key: value for key, value in record.items() if not _TIMED.search(key)}
+def _untimed(record: bytes) -> dict[str, Any]:
+  return {key: value for key, value in json.loads(record).items() if not _TIMED.search(key)}

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import psutil
 from support.commands.child_processes import ending_with_this, free_addresses
+from support.commands.forked_commands import ROOT
 
-_ROOT = pathlib.Path(__file__).parents[3]
 _START_SECONDS = 60
 
 
@@ -37,14 +37,25 @@ def beam_services(log: pathlib.Path, *, workers: int) -> Iterator[BeamServices]:
     log: file for all that they print.
     workers: processes that a job asks for.
   """
-  job_address, pool_address = free_addresses(2)
+  addresses = free_addresses(2)
+  job_address, pool_address = addresses
+  modules = (
+    ("portability.local_job_service_main", "--port", job_address),
+    ("worker.worker_pool_main", "--service_port", pool_address),
+  )
+  programs = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
+  paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
   with log.open("wb") as stream:
     job_service, pool = (
-      _start(module, *arguments, output=stream)
-      for module, *arguments in (
-        ("portability.local_job_service_main", f"--port={_port(job_address)}"),
-        ("worker.worker_pool_main", f"--service_port={_port(pool_address)}"),
+      subprocess.Popen(
+        ending_with_this(
+          [sys.executable, "-m", f"apache_beam.runners.{module}", f"{flag}={_port(address)}"]
+        ),
+        env={**os.environ, "PATH": programs, "PYTHONPATH": paths},  # The pool starts `python`.
+        stdout=stream,
+        stderr=stream,
       )
+      for module, flag, address in modules
     )
     options = [
       "--runner=PortableRunner",
@@ -55,28 +66,17 @@ def beam_services(log: pathlib.Path, *, workers: int) -> Iterator[BeamServices]:
     ]
     services = BeamServices(job_service, pool, options)
     try:
-      for address, process in ((job_address, job_service), (pool_address, pool)):
+      for address, process in zip(addresses, (job_service, pool), strict=True):
         _wait_for(address, process)
       yield services
     finally:
-      left = (
-        [*services.workers(), job_service, pool] if pool.poll() is None else [job_service, pool]
-      )
+      left = [job_service, pool]
+      if pool.poll() is None:
+        left += services.workers()
       for process in left:
         process.kill()
       for process in left:
         process.wait()
-
-
-def _start(module: str, *arguments: str, output: object) -> subprocess.Popen[bytes]:
-  programs = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
-  modules = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-  return subprocess.Popen(
-    ending_with_this([sys.executable, "-m", f"apache_beam.runners.{module}", *arguments]),
-    env={**os.environ, "PATH": programs, "PYTHONPATH": modules},  # The pool starts `python`.
-    stdout=output,  # type: ignore[call-overload]
-    stderr=output,
-  )
 
 
 def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:

@@ -35,6 +35,12 @@ def words(flags: Mapping[str, Any]) -> list[str]:
   return [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
 
 
+def flags_of(command_line: str) -> dict[str, str | bool]:
+  """The reverse of `words`, of a text as a shell has it."""
+  parts = [word.removeprefix("--").partition("=") for word in command_line.split()]
+  return {name: value if equals else True for name, equals, value in parts}
+
+
 def free_addresses(count: int) -> list[str]:
   """Different ones of this machine, at which nothing listens yet."""
   with contextlib.ExitStack() as stack:  # All at once, so that no port is given twice.

@@ -10,20 +10,25 @@ from typing import Any
 
 import numpy as np
 from support.commands.child_processes import ending_with_this, free_addresses, words
-from support.tiny_records import SPEC, random_examples, tiny_config, write_records
+from support.commands.forked_commands import ROOT
+from support.tiny_records import SPEC, tiny_config, write_train_and_eval
 
 from albert_tf.checkpoints.bundle import latest_checkpoint, read_bundle
 
-_SCRIPTS = pathlib.Path(__file__).parents[3] / "tpu_scripts"
+METRICS = """
+  loss masked_lm_loss masked_lm_accuracy sentence_order_loss sentence_order_accuracy
+  gradient_norm weight_norm update_norm learning_rate
+""".split()
 
 
 def write_inputs(folder: pathlib.Path, **config: Any) -> dict[str, Any]:
   """Records and a configuration in `folder`; returns the flags that name them."""
   model = folder / "albert_config.json"
   model.write_text(tiny_config(**config).to_json_string())
+  train, held_out = write_train_and_eval(folder)
   return {
-    "input_file": write_records(folder / "train-0.tfrecord", random_examples(70, seed=1)),
-    "eval_input_file": write_records(folder / "eval-0.tfrecord", random_examples(13, seed=2)),
+    "input_file": train,
+    "eval_input_file": held_out,
     "albert_config_file": model,
     "max_seq_length": SPEC.max_seq_length,
     "max_predictions_per_seq": SPEC.max_predictions_per_seq,
@@ -35,7 +40,7 @@ def start(
 ) -> subprocess.Popen[str]:
   """Starts a command of tpu_scripts."""
   return subprocess.Popen(
-    ending_with_this([sys.executable, str(_SCRIPTS / f"{script}.py"), *words(flags)]),
+    ending_with_this([sys.executable, str(ROOT / f"tpu_scripts/{script}.py"), *words(flags)]),
     env={**os.environ, **environment},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
@@ -59,11 +64,11 @@ def start_workers(
     last_worker: flags that differ for the last one.
   """
   cluster = {"worker": free_addresses(count)}
+  flags_of_each = [flags] * (count - 1) + [{**flags, **(last_worker or {})}]
   processes = []
-  for index in range(count):
+  for index, own in enumerate(flags_of_each):
     task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
-    own = last_worker or {} if index == count - 1 else {}
-    processes.append(start({**flags, **own}, script=script, TF_CONFIG=json.dumps(task)))
+    processes.append(start(own, script=script, TF_CONFIG=json.dumps(task)))
   return processes
 
 
@@ -82,19 +87,6 @@ def reports(run: pathlib.Path) -> list[dict[str, Any]]:
   return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-METRICS = (
-  "loss",
-  "masked_lm_loss",
-  "masked_lm_accuracy",
-  "sentence_order_loss",
-  "sentence_order_accuracy",
-  "gradient_norm",
-  "weight_norm",
-  "update_norm",
-  "learning_rate",
-)
-
-
 def largest_differences(run: pathlib.Path, other: pathlib.Path) -> tuple[float, float]:
   """Relative in the reported metrics; in the last checkpoint's weights, relative to each variable's largest.
 
@@ -108,11 +100,9 @@ def largest_differences(run: pathlib.Path, other: pathlib.Path) -> tuple[float, 
     for name, value in report.items()
     if name in METRICS
   ]
-  first, second = (latest_checkpoint(str(each / "checkpoints")) for each in (run, other))
-  assert first is not None
-  assert second is not None
-  assert first.removeprefix(str(run)) == second.removeprefix(str(other))
-  weights, expected = read_bundle(first), read_bundle(second)
+  ours_saved, saved = (latest_checkpoint(str(each / "checkpoints")) for each in (run, other))
+  assert ours_saved.removeprefix(str(run)) == saved.removeprefix(str(other))
+  weights, expected = read_bundle(ours_saved), read_bundle(saved)
   assert weights.keys() == expected.keys()
   apart = [
     np.abs(weights[name] - value).max() / max(np.abs(value).max(), 1e-3)

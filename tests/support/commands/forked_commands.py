@@ -1,7 +1,8 @@
 """Commands as users run them, each in a fork of one process that has TensorFlow loaded but not started."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import dataclasses
+import gc
 import json
 import os
 import pathlib
@@ -10,12 +11,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from support.commands.child_processes import end_with_parent, ending_with_this, words
 
-_ROOT = pathlib.Path(__file__).parents[3]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 @dataclasses.dataclass
@@ -49,68 +49,56 @@ class ForkedCommands:
   def __init__(
     self, environment: Mapping[str, str] = os.environ, preload: str = "tensorflow,tensorflow_text"
   ):
-    self._environment, self._preload = environment, preload
-
-  def __enter__(self) -> "ForkedCommands":
     self._folder = tempfile.TemporaryDirectory()
-    path = os.pathsep.join(
-      [str(_ROOT), str(_ROOT / "tests"), self._environment.get("PYTHONPATH", "")]
-    )
+    self._count = 0
+    paths = [str(ROOT), str(ROOT / "tests"), environment.get("PYTHONPATH", "")]
     self._process = subprocess.Popen(
-      ending_with_this([sys.executable, __file__, self._preload]),
-      env={**self._environment, "PYTHONPATH": path},
-      cwd=_ROOT,
+      ending_with_this([sys.executable, __file__, preload]),
+      env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
+      cwd=ROOT,
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       text=True,
       start_new_session=True,  # One group with its commands, which end with it.
     )
-    self._count = 0
+
+  def __enter__(self) -> Self:
     return self
 
-  def __exit__(
-    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-  ) -> None:
+  def __exit__(self, *_: Any) -> None:
     os.killpg(self._process.pid, signal.SIGKILL)
     self._process.communicate()
     self._folder.cleanup()
 
-  def _ask(self, question: Any) -> Any:
+  def _ask(self, *question: Any) -> Any:
     assert self._process.stdin is not None
     assert self._process.stdout is not None
-    self._process.stdin.write(json.dumps(question) + "\n")
-    self._process.stdin.flush()
+    print(json.dumps(question), file=self._process.stdin, flush=True)
     return json.loads(self._process.stdout.readline())
 
-  def start(self, script: str, **flags: Any) -> Command:
+  def start(self, script: str, *arguments: Any, **flags: Any) -> Command:
     """Starts a command; `True` as a flag's value is a flag without one."""
-    return self._start(script, words(flags))
-
-  def _start(self, script: str, arguments: list[str]) -> Command:
-    folder = pathlib.Path(self._folder.name) / str(self._count)
+    folder = pathlib.Path(self._folder.name, str(self._count))
     folder.mkdir()
     self._count += 1
-    return Command(self._ask(["start", str(folder), str(_ROOT / script), *arguments]), folder)
+    line = [*map(str, arguments), *words(flags)]
+    return Command(self._ask("start", str(folder), str(ROOT / script), *line), folder)
 
   def ended(self, command: Command) -> bool:
     if command.status is None:
-      command.status = self._ask(["poll", command.pid])
+      command.status = self._ask("poll", command.pid)
     return command.status is not None
 
   def wait(self, command: Command) -> Command:
     if command.status is None:
-      command.status = self._ask(["wait", command.pid])
+      command.status = self._ask("wait", command.pid)
     return command
 
-  def run(self, script: str, **flags: Any) -> Command:
-    return self.wait(self.start(script, **flags))
-
-  def run_words(self, script: str, arguments: Sequence[Any]) -> Command:
-    """Runs a command with these arguments, as a shell has them."""
-    return self.wait(self._start(script, list(map(str, arguments))))
+  def run(self, script: str, *arguments: Any, **flags: Any) -> Command:
+    return self.wait(self.start(script, *arguments, **flags))
 
 
-def _start(folder: str, script: str, *words: str) -> int:
+def _start(folder: str, script: str, *arguments: str) -> int:
   child = os.fork()
   if child:
     return child
@@ -119,7 +107,7 @@ def _start(folder: str, script: str, *words: str) -> int:
     os.dup2(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT), number)
   status = 1
   try:
-    sys.argv = [script, *words]
+    sys.argv = [script, *arguments]
     sys.path.insert(0, os.path.dirname(script))
     runpy.run_path(script, run_name="__main__")
     status = 0
@@ -138,12 +126,13 @@ def _start(folder: str, script: str, *words: str) -> int:
 def _serve() -> None:
   for module in sys.argv[1].split(","):
     __import__(module)
+  gc.freeze()  # What is imported is garbage in no command, and stays in the memory that all share.
   for line in sys.stdin:
-    what, *words = json.loads(line)
+    what, *rest = json.loads(line)
     if what == "start":
-      answer: int | None = _start(*words)
+      answer: int | None = _start(*rest)
     else:
-      ended, status = os.waitpid(words[0], os.WNOHANG if what == "poll" else 0)
+      ended, status = os.waitpid(rest[0], os.WNOHANG if what == "poll" else 0)
       answer = os.waitstatus_to_exitcode(status) if ended else None
     print(json.dumps(answer), flush=True)
 

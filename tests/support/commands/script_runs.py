@@ -1,24 +1,21 @@
 """Runs commands of this repository to their end, without loading TensorFlow for each; and reads their flags."""
 
 import atexit
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import contextlib
 import functools
 import importlib
 import io
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import traceback
 from typing import Any, NamedTuple
 
-from support.commands.forked_commands import ForkedCommands
+from support.commands.forked_commands import ROOT, ForkedCommands
 
-_ROOT = pathlib.Path(__file__).parents[3]
-_ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), str(_ROOT / "tests")])}
-SCRIPT_FOLDERS = [str(_ROOT / "tpu_scripts"), str(_ROOT / "tfrecords_tools")]
+SCRIPT_FOLDERS = [str(ROOT / "tpu_scripts"), str(ROOT / "tfrecords_tools")]
 
 
 class Run(NamedTuple):
@@ -32,9 +29,9 @@ class Run(NamedTuple):
 @functools.cache
 def _commands() -> ForkedCommands:
   """One process with TensorFlow loaded for all commands of this test run."""
-  commands = ForkedCommands(_ENVIRONMENT)
-  atexit.register(commands.__exit__, None, None, None)
-  return commands.__enter__()
+  commands = ForkedCommands()
+  atexit.register(commands.__exit__)
+  return commands
 
 
 def run_command(path: str, *arguments: Any, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -44,35 +41,32 @@ def run_command(path: str, *arguments: Any, **environment: str) -> subprocess.Co
   imported TensorFlow.
   """
   if environment:
-    return subprocess.run(
-      [sys.executable, path, *map(str, arguments)],
-      cwd=_ROOT,
-      env={**os.environ, **environment},
-      capture_output=True,
-      text=True,
-      timeout=280,
-    )
-  done = _commands().run_words(path, arguments)
+    return _new_process(path, *map(str, arguments), **environment)
+  done = _commands().run(path, *arguments)
   return subprocess.CompletedProcess([path, *arguments], done.status or 0, done.stdout, done.stderr)
 
 
-def run_script(script: str, runs: Sequence[Sequence[str]]) -> list[Run]:
+def _new_process(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+  return subprocess.run(
+    [sys.executable, *words],
+    cwd=ROOT,
+    env={**os.environ, **environment},
+    capture_output=True,
+    text=True,
+    timeout=280,
+  )
+
+
+def run_script(script: str, runs: Iterable[Sequence[str]]) -> list[Run]:
   """Runs `tpu_scripts/<script>.py` with each list of flags in turn."""
-  path = f"tpu_scripts/{script}.py"
-  ended = [_commands().run_words(path, words) for words in runs]
+  ended = [_commands().run(f"tpu_scripts/{script}.py", *words) for words in runs]
   return [Run(command.status or 0, command.stdout, command.stderr) for command in ended]
 
 
 def read_flags(script: str, lists: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
   """What each list of arguments, flag files among them, sets: name → value; of lists with commas."""
-  done = subprocess.run(
-    [sys.executable, "-m", "support.commands.script_runs", script, json.dumps(lists)],
-    cwd=_ROOT,
-    env=_ENVIRONMENT,
-    capture_output=True,
-    text=True,
-    timeout=240,
-  )
+  paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+  done = _new_process("-m", __name__, script, json.dumps(lists), PYTHONPATH=paths)
   assert done.returncode == 0, done.stderr
   return json.loads(done.stdout.splitlines()[-1])
 
@@ -116,7 +110,7 @@ def _values(script: str, words: Sequence[str]) -> dict[str, Any]:
   from albert_tf.cli.commands import expand_flag_files
 
   flags.FLAGS([script, *expand_flag_files(words)])
-  read = {name: flags.FLAGS[name].value for name in flags.FLAGS}
+  read = flags.FLAGS.flag_values_dict()
   _forget_flags()
   read |= {name: ",".join(value) for name, value in read.items() if isinstance(value, list)}
   return {

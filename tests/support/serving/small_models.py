@@ -3,14 +3,13 @@
 import dataclasses
 
 from support.tiny_records import tiny_config
-import tensorflow as tf
+from support.tiny_run import randomize
 
 from albert_tf import AlbertEncoder, AlbertMaskedLM
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.keras_api.tasks import CLASS_OF_KIND
 from albert_tf.keras_api.text_model import TextModel
-from albert_tf.modeling import named_variables
 
 CONFIG = tiny_config(vocab_size=97, hidden_size=24, max_position_embeddings=20)
 # Wide enough for matrices to outweigh the graph, deep enough to betray a copy a layer.
@@ -37,12 +36,11 @@ TASKS = {
 
 
 def small_model(which: str, config: AlbertConfig = CONFIG, *, stddev: float = 0.3) -> TextModel:
-  """The model of a key of `TASKS` with random weights, biases too: a swapped one is visible."""
+  """The model of a key of `TASKS` with random weights."""
   task = TASKS[which]
   if task is None:
     model = (AlbertEncoder if which == "encoder" else AlbertMaskedLM)(config)
   else:
     model = CLASS_OF_KIND[task.kind](config, task=task)
-  for number, variable in enumerate(named_variables(model).values()):
-    variable.assign(tf.random.stateless_normal(variable.shape, seed=[number, 7], stddev=stddev))
+  randomize(model, seed=7, stddev=stddev)
   return model

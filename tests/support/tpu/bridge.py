@@ -39,13 +39,14 @@ SETTINGS = dataclasses.replace(
   distribution=BFLOAT16,
   dropout=0.1,
   classifier_dropout=0.1,
+  num_train_steps=10,
   train_batch_size=16,
   gradient_accumulation_steps=2,
   remat=True,
 )
 _PIPELINE = "tf-replicated-clustering-bridge-v2"
 _HOST = "/job:localhost/replica:0/task:0/device:"
-_OUTSIDE = re.compile(
+_OUTSIDE = (
   r"_xla_outside_compilation|tf_device\.parallel_execute|HostCompute|XlaSendFromHost|XlaRecvAtHost"
 )
 
@@ -75,32 +76,27 @@ def bridged(function: Any) -> dict[str, Any]:
   traced = tf.mlir.experimental.convert_function(function, pass_pipeline="", show_debug_info=False)
   names = ["CPU:0", "TPU_SYSTEM:0", *(f"TPU:{index}" for index in range(CORES))]
   devices = ", ".join(f'"{_HOST}{name}"' for name in names)
-  traced = traced.replace(
-    "module attributes {", f"module attributes {{tf.devices = {{{devices}}}, ", 1
-  )
+  attributes = "module attributes {"
+  traced = traced.replace(attributes, f"{attributes}tf.devices = {{{devices}}}, ", 1)
   text = tf.mlir.experimental.run_pass_pipeline(traced, _PIPELINE, False)
   programs = set(re.findall(r'"tf_device\.cluster_func".*?func = @(\w+)', text))
   functions = re.split(r"\n(?=  func\.func )", text)
+  names = [re.search(r"func\.func[^@]*@(\w+)", function) for function in functions]
   within = [
-    each
-    for each in functions
-    if (name := re.search(r"func\.func[^@]*@(\w+)", each)) and name[1] in programs
+    text for text, name in zip(functions, names, strict=True) if name and name[1] in programs
   ]
-  hosts = [each for each in functions if each not in within]
-  reads, writes = (
-    Counter(re.findall(rf'"tf\.{operation}VariableOp"\((%\w+)', "\n".join(hosts)))
-    for operation in ("Read", "Assign")
-  )
+  hosts = "\n".join(function for function in functions if function not in within)
+  reads = Counter(re.findall(r'"tf\.ReadVariableOp"\((%\w+)', hosts))
+  writes = Counter(re.findall(r'"tf\.AssignVariableOp"\((%\w+)', hosts))
+  replicas = re.findall(r"tf_device\.replicate.*?n = (\d+) : i32", text, re.DOTALL)
   return {
     "programs": len(programs),
-    "replicas": sorted(
-      {int(n) for n in re.findall(r"tf_device\.replicate.*?n = (\d+) : i32", text, re.DOTALL)}
-    ),
+    "replicas": sorted(set(map(int, replicas))),
     "variables": len(reads | writes),
     "reads": max(reads.values(), default=0),
     "writes": max(writes.values(), default=0),
-    "inside": sum(each.count("VariableOp") for each in within),
-    "outside": len(_OUTSIDE.findall(text)),
+    "inside": sum(function.count("VariableOp") for function in within),
+    "outside": len(re.findall(_OUTSIDE, text)),
     "must_compile": len(re.findall(r"_XlaMustCompile = true", text)),
   }
 
@@ -149,8 +145,7 @@ def built_by(make: Callable[[], None]) -> Any:
 def traced_fit(strategy: tf.distribute.Strategy) -> tuple[Any, dict[str, Any]]:
   """The model, and its functions."""
   task = tiny_task({"train": made_up_texts(32)})
-  settings = dataclasses.replace(SETTINGS, num_train_steps=10)
-  run = tiny_run_of(task, settings, strategy, {"train": task.features("train")})
+  run = tiny_run_of(task, SETTINGS, strategy, {"train": task.features("train")})
   model = run.build_model()
   run.compile_model(model)
   with strategy.scope():
@@ -178,21 +173,15 @@ def main() -> None:
     print(json.dumps(None))
     return
   strategy = tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver("local"))
-  with tempfile.TemporaryDirectory() as folder:
-    records = write_records(
-      pathlib.Path(folder) / "records.tfrecord", random_examples(2 * BATCH, seed=1)
-    )
-    traced = {
-      "step": traced_step(strategy, records),
-      "evaluation": traced_evaluation(strategy, records),
-    }
   model, functions = traced_fit(strategy)
-  found = {name: bridged(function) for name, function in {**traced, **functions}.items()}
-  print(
-    json.dumps(
-      {**found, "weights": len(named_variables(model)), "jit_compile": bool(model.jit_compile)}
-    )
-  )
+  with tempfile.TemporaryDirectory() as folder:
+    path = pathlib.Path(folder, "records.tfrecord")
+    records = write_records(path, random_examples(2 * BATCH, seed=1))
+    functions["step"] = traced_step(strategy, records)
+    functions["evaluation"] = traced_evaluation(strategy, records)
+  found = {name: bridged(function) for name, function in functions.items()}
+  found |= {"weights": len(named_variables(model)), "jit_compile": bool(model.jit_compile)}
+  print(json.dumps(found))
 
 
 if __name__ == "__main__":

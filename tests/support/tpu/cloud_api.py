@@ -22,27 +22,15 @@ class Answer(NamedTuple):
   message: str = ""
 
 
-def _discovery(root: str) -> dict[str, Any]:
-  """The description of the API that Google's client asks for, of one method."""
-  get = {
-    "id": "tpu.projects.locations.nodes.get",
-    "path": "v1/{+name}",
-    "httpMethod": "GET",
-    "parameterOrder": ["name"],
-    "parameters": {"name": {"type": "string", "required": True, "location": "path"}},
-    "response": {"$ref": "Node"},
-  }
-  nodes = {"nodes": {"methods": {"get": get}}}
-  projects = {"projects": {"resources": {"locations": {"resources": nodes}}}}
-  schemas = {"Node": {"id": "Node", "type": "object"}}
-  return {
-    "name": "tpu",
-    "version": "v1",
-    "rootUrl": root,
-    "servicePath": "",
-    "schemas": schemas,
-    "resources": projects,
-  }
+# The description of the API that Google's client asks for, of one method.
+_DISCOVERY = """
+  {"name": "tpu", "version": "v1", "rootUrl": "%s", "servicePath": "",
+   "schemas": {"Node": {"id": "Node", "type": "object"}},
+   "resources": {"projects": {"resources": {"locations": {"resources": {"nodes": {"methods": {"get": {
+     "id": "tpu.projects.locations.nodes.get", "path": "v1/{+name}", "httpMethod": "GET",
+     "parameterOrder": ["name"], "response": {"$ref": "Node"},
+     "parameters": {"name": {"type": "string", "required": true, "location": "path"}}}}}}}}}}}
+"""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -51,7 +39,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
   def do_GET(self) -> None:
     path = self.path.partition("?")[0].removeprefix("/")
     if path == "discovery":
-      self._send(200, _discovery(f"http://{self.headers['Host']}/"))
+      self._send(200, json.loads(_DISCOVERY % f"http://{self.headers['Host']}/"))
     elif path.endswith("/token"):
       self._send(200, {"access_token": "a-token", "expires_in": 3600, "token_type": "Bearer"})
     elif path.startswith("v1/"):

@@ -15,17 +15,12 @@ from tensorflow.python.framework import func_graph, ops
 
 _CLUSTER = "_tpu_replicate"  # Attribute of the operations of a program.
 _COLLECTIVES = ("CrossReplicaSum", "AllToAll")
-_MARKS = frozenset(
-  {
-    _CLUSTER,
-    "_class",
-    "_output_shapes",
-    "_pivot_for_cluster",
-    "_tpu_compilation_status",
-    "_tpu_input_identity",
-    "_tpu_output_identity",
-  }
-)
+_MARKS = set(
+  """
+  _tpu_replicate _class _output_shapes _pivot_for_cluster _tpu_compilation_status _tpu_input_identity
+  _tpu_output_identity
+""".split()
+)  # Attributes that the copies do not have.
 
 
 class ReplicaCopies:

@@ -9,6 +9,7 @@ Usage, with the repository and tests/ in PYTHONPATH:
 """
 
 from collections.abc import Sequence
+import gc
 import importlib
 import json
 import os
@@ -26,19 +27,24 @@ def run(script: str, runs: Sequence[dict[str, Any]]) -> None:
   from albert_tf.cli.commands import load_tensorflow
 
   load_tensorflow()
+  from support.curves import draw_nothing
   from support.tpu.emulator import TpuEmulator
   from support.tpu.programs import describe
 
+  from albert_tf.pretraining import reporter
+
+  reporter.draw_curves = draw_nothing
   module = importlib.import_module(script)
+  gc.freeze()
+  gc.set_threshold(20_000, 20, 20)  # As tests/conftest.py.
   emulator = TpuEmulator(max(each["cores"] for each in runs))
   results = []
   for each in runs:
     emulator.cores = each["cores"]
     emulator.programs.clear()
     found = run_once(module, each["flags"])
-    results.append(
-      {**found._asdict(), "programs": [describe(program) for program in emulator.programs]}
-    )
+    programs = [describe(program) for program in emulator.programs]
+    results.append({**found._asdict(), "programs": programs})
   print(json.dumps(results))
 
 

@@ -11,24 +11,18 @@ import pathlib
 import re
 import sys
 
+# The flags that each command takes.
 FLAGS = {
-  "auth login": "",
-  "config set": "",
-  "services enable": "",
+  "auth login": "", "config set": "", "services enable": "", "storage cp": "", "storage rm": "", "storage ls": "",
   "storage buckets": "location soft-delete-duration",
-  "storage cp": "",
-  "storage rm": "",
-  "storage ls": "",
   "tpu-vm create": "zone accelerator-type version spot",
   "tpu-vm ssh": "zone worker command on-tpu",
-  "tpu-vm scp": "zone",
   "tpu-vm describe": "zone format",
   "tpu-vm delete": "zone quiet",
-  "tpu-vm list": "zone",
+  "tpu-vm scp": "zone", "tpu-vm list": "zone", "queued-resources list": "zone",
   "queued-resources create": "zone accelerator-type runtime-version node-id spot",
   "queued-resources delete": "zone quiet force",
-  "queued-resources list": "zone",
-}
+}  # fmt: skip
 
 
 def need(condition, problem):
@@ -51,10 +45,8 @@ def storage(state, verb, words, flags):
   if verb == "buckets":
     name = bucket_of(words[1])
     need(words[0] == "create" and name not in buckets, "the bucket exists")
-    buckets[name] = {
-      "location": flags["location"],
-      "kept": flags.get("soft-delete-duration", "7d") != "0",
-    }
+    kept = flags.get("soft-delete-duration", "7d") != "0"
+    buckets[name] = {"location": flags["location"], "kept": kept}
   elif verb == "cp":
     *sources, target = words
     for source in sources:
@@ -91,9 +83,8 @@ def tpu(state, kind, verb, words, flags):
   need("tpu.googleapis.com" in state["services"], "the API has not been enabled")
   zone = flags["zone"]
   machines, queued = state["machines"], state["queued"]
-  own = [
-    key for key in state["machines" if kind == "tpu-vm" else "queued"] if key.startswith(f"{zone}/")
-  ]
+  of_kind = machines if kind == "tpu-vm" else queued
+  own = [key for key in of_kind if key.startswith(f"{zone}/")]
   if verb == "list":
     print("\n".join(own))
     return None
@@ -106,10 +97,8 @@ def tpu(state, kind, verb, words, flags):
       return "no more capacity"
     if kind == "queued-resources":
       queued[key] = key = f"{zone}/{flags['node-id']}"
-    need(
-      flags["accelerator-type"] and (flags.get("version") or flags.get("runtime-version")),
-      "no type or image",
-    )
+    image = flags.get("version") or flags.get("runtime-version")
+    need(flags["accelerator-type"] and image, "no type or image")
     regions = {bucket["location"] for bucket in state["buckets"].values()}
     need(zone.rpartition("-")[0] in regions, "the bucket is in another region")
     machines[key] = {"state": "READY", "env": "", "cloned": False}
@@ -117,7 +106,7 @@ def tpu(state, kind, verb, words, flags):
   need(key in own, f"not found in {zone}")
   if verb == "delete":
     need(kind == "tpu-vm" or queued[key] not in machines, "its VM exists")
-    (machines if kind == "tpu-vm" else queued).pop(key)
+    of_kind.pop(key)
   elif verb == "describe":
     print(machines[key]["state"])
   else:

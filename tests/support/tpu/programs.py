@@ -11,11 +11,8 @@ import tensorflow as tf
 
 _KERNELS = pathlib.Path(__file__).parents[2] / "goldens/xla_tpu_jit_kernels.json"
 _CLUSTER = "_tpu_replicate"  # Attribute of the operations of a program.
-FAULTS = (
-  "no_kernel",
-  "bad_inputs",
-  "must_compile",
-)  # Of what `describe` returns: what a TPU would refuse.
+# Of what `describe` returns: what a TPU would refuse.
+FAULTS = ("no_kernel", "bad_inputs", "must_compile")
 # What the bridge takes away before a program is compiled.
 _FRAME = frozenset(
   {"TPUReplicateMetadata", "TPUReplicatedInput", "TPUReplicatedOutput", "TPUCompilationResult"}
@@ -41,8 +38,12 @@ def _used(program: Any) -> Iterable[Any]:
     yield from function.node_def
 
 
+def _types(node: Any) -> dict[str, str]:
+  return {name: tf.as_dtype(value.type).name for name, value in node.attr.items() if value.type}
+
+
 def _lacks_a_kernel(node: Any) -> bool:
-  types = {name: tf.as_dtype(value.type).name for name, value in node.attr.items() if value.type}
+  types = _types(node)
   kernels = recorded_kernels().get(node.op, [])
   return not any(
     all(types[name] in allowed for name, allowed in kernel.items() if name in types)
@@ -64,6 +65,7 @@ def describe(program: Any) -> dict[str, Any]:
   nodes = list(_used(program))
   inputs = [op for op in program.get_operations() if op.type == "TPUReplicatedInput"]
   values = [op.outputs[0] for op in inputs if op.outputs[0].dtype != tf.resource]
+  collectives = [node for node in nodes if node.op in ("CrossReplicaSum", "AllToAll")]
   return {
     "no_kernel": sorted({_signature(node) for node in nodes if _lacks_a_kernel(node)}),
     "bad_inputs": [
@@ -74,9 +76,7 @@ def describe(program: Any) -> dict[str, Any]:
     "must_compile": sorted(set(_must_compile(program, nodes))),
     "operations": sorted({node.op for node in nodes}),
     "variables": len(inputs) - len(values),
-    "collectives": Counter(
-      _signature(node) for node in nodes if node.op in ("CrossReplicaSum", "AllToAll")
-    ),
+    "collectives": Counter(map(_signature, collectives)),
   }
 
 
@@ -87,7 +87,5 @@ def _must_compile(program: Any, nodes: list[Any]) -> Iterable[str]:
 
 
 def _signature(node: Any) -> str:
-  types = [
-    f"{name}={tf.as_dtype(value.type).name}" for name, value in node.attr.items() if value.type
-  ]
+  types = [f"{name}={type_name}" for name, type_name in _types(node).items()]
   return " ".join([node.op, *sorted(types)])

@@ -1,18 +1,16 @@
 """Commands on an emulated TPU, started from a test: on one host, or as the coordinator of a slice of several."""
 
-from collections.abc import Iterator, Mapping
-import contextlib
+from collections.abc import Mapping
 import json
 import os
 import pathlib
 import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from support.commands.child_processes import ending_with_this, free_addresses, words
+from support.commands.forked_commands import ROOT
 from support.tpu.programs import FAULTS
-
-_TESTS = pathlib.Path(__file__).parents[2]
 
 
 class EmulatedRun(NamedTuple):
@@ -38,14 +36,14 @@ def start(
   return _python("command", "run", script, json.dumps(listed), folder=folder)
 
 
-def report(module: str, *arguments: str, seconds: float = 480) -> Any:
+def report(module: str) -> Any:
   """Runs a module of this folder in a process of its own; returns the JSON of the last line it prints."""
-  return _last_line(_python(module, *arguments), seconds)
+  return _last_line(_python(module))
 
 
-def _last_line(process: subprocess.Popen[str], seconds: float) -> Any:
+def _last_line(process: subprocess.Popen[str]) -> Any:
   try:
-    stdout, stderr = process.communicate(timeout=seconds)
+    stdout, stderr = process.communicate(timeout=480)
   finally:
     process.kill()
   assert process.returncode == 0, stderr[-4000:]
@@ -55,10 +53,10 @@ def _last_line(process: subprocess.Popen[str], seconds: float) -> Any:
 def _python(
   module: str, *arguments: str, folder: pathlib.Path | None = None
 ) -> subprocess.Popen[str]:
-  paths = [str(_TESTS.parent), str(_TESTS)]
+  paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
   return subprocess.Popen(
     ending_with_this([sys.executable, "-m", f"support.tpu.{module}", *arguments]),
-    env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    env={**os.environ, "PYTHONPATH": paths},
     cwd=folder,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
@@ -66,14 +64,14 @@ def _python(
   )
 
 
-def results(process: subprocess.Popen[str], *, seconds: float = 480) -> list[EmulatedRun]:
+def results(process: subprocess.Popen[str]) -> list[EmulatedRun]:
   """Waits for the process and returns one result a run."""
-  return [EmulatedRun(**each) for each in _last_line(process, seconds)]
+  return [EmulatedRun(**each) for each in _last_line(process)]
 
 
-def succeeded(process: subprocess.Popen[str], *, seconds: float = 480) -> list[EmulatedRun]:
+def succeeded(process: subprocess.Popen[str]) -> list[EmulatedRun]:
   """`results`, all of them good: exit status 0, and no program that a TPU could not run."""
-  found = results(process, seconds=seconds)
+  found = results(process)
   for run in found:
     assert run.status == 0, f"{run.status}\n{run.stderr[-4000:]}"
     for program in run.programs:
@@ -82,7 +80,7 @@ def succeeded(process: subprocess.Popen[str], *, seconds: float = 480) -> list[E
 
 
 class Slice:
-  """The hosts of an emulated slice: TensorFlow servers, each in a folder of its own.
+  """The hosts of an emulated slice: TensorFlow servers, each in a folder of its own, that end with the block.
 
   Attributes:
     addresses: where the hosts listen.
@@ -91,40 +89,30 @@ class Slice:
 
   def __init__(self, folder: pathlib.Path, *, hosts: int, cores_per_host: int):
     self._folder, self._cores = folder, cores_per_host
+    self._processes: dict[int, subprocess.Popen[str]] = {}
     self.addresses = free_addresses(hosts)
     self.tpu = ",".join(f"grpc://{address}" for address in self.addresses)
-    self.processes = {}
-    for index in range(hosts):
-      self.start(index)
-    for index in range(hosts):
-      self.wait(index)
 
-  def start(self, index: int) -> None:
-    """Starts a host, or one that has died, at its old address."""
-    own = self._folder / f"host_{index}"  # A relative path of the coordinator names nothing here.
-    own.mkdir(exist_ok=True)
-    addresses = ",".join(self.addresses)
-    self.processes[index] = _python(
-      "command", "host", addresses, str(index), str(self._cores), folder=own
-    )
+  def __enter__(self) -> Self:
+    self.start(*range(len(self.addresses)))
+    return self
 
-  def wait(self, index: int) -> None:
-    """Returns when the host listens."""
-    stream = self.processes[index].stdout
-    assert stream is not None
-    assert stream.readline().startswith("listening")
+  def __exit__(self, *_: Any) -> None:
+    for index in self._processes:
+      self.kill(index)
+
+  def start(self, *indices: int) -> None:
+    """Starts hosts, or such as have died, at their addresses; returns when they listen."""
+    for index in indices:
+      own = self._folder / f"host_{index}"  # A relative path of the coordinator names nothing here.
+      own.mkdir(exist_ok=True)
+      arguments = (",".join(self.addresses), str(index), str(self._cores))
+      self._processes[index] = _python("command", "host", *arguments, folder=own)
+    for index in indices:
+      stream = self._processes[index].stdout
+      assert stream is not None
+      assert stream.readline().startswith("listening")
 
   def kill(self, index: int) -> None:
-    self.processes[index].kill()
-    self.processes[index].communicate()
-
-
-@contextlib.contextmanager
-def slice_of(folder: pathlib.Path, *, hosts: int, cores_per_host: int) -> Iterator[Slice]:
-  """An emulated slice, ended with the block."""
-  made = Slice(folder, hosts=hosts, cores_per_host=cores_per_host)
-  try:
-    yield made
-  finally:
-    for index in made.processes:
-      made.kill(index)
+    self._processes[index].kill()
+    self._processes[index].communicate()
