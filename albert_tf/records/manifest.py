@@ -54,7 +54,7 @@ class Manifest(Settings, kw_only=False):
   max_seq_length: int
   max_predictions_per_seq: int
   sentence_pair: str
-  random_seed: int = setting(help="Seed of all random choices.", maximum=2**63 - 1)
+  random_seed: int = setting(help="Seed of all random choices.", minimum=0, maximum=2**63 - 1)
   files: tuple[RecordFile, ...] = setting(help="All files.")
   baseline: Baseline | None = None
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)

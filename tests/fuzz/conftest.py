@@ -16,6 +16,5 @@ def child() -> Iterator[Child]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
   if SEED:
-    terminalreporter.write_line(
-      f"cases: {', '.join(f'{name} {count}' for name, count in CASES.items())}"
-    )
+    cases = ", ".join(f"{name} {count}" for name, count in CASES.items())
+    terminalreporter.write_line(f"cases: {cases}")

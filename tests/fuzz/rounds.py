@@ -13,23 +13,16 @@ import time
 def main(minutes: float) -> int:
   end, failed = time.monotonic() + 60 * minutes, []
   cases: collections.Counter[str] = collections.Counter()
-  command = [
-    sys.executable,
-    "-m",
-    "pytest",
-    "-q",
-    "--timeout=1800",
-    str(pathlib.Path(__file__).parent),
-  ]
+  folder = str(pathlib.Path(__file__).parent)
+  command = [sys.executable, "-m", "pytest", "-q", "--timeout=1800", folder]
   while time.monotonic() < end:
     seed = str(random.SystemRandom().randrange(1 << 32))
     print(f"round with FUZZ_SEED={seed}", flush=True)
     environment = {**os.environ, "FUZZ_SEED": seed}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-    for name, count in re.findall(
-      r"(\S+) (\d+)", done.stdout.partition("\ncases: ")[2].partition("\n")[0]
-    ):
-      cases[name] += int(count)
+    for line in re.findall(r"^cases: (.*)", done.stdout, re.MULTILINE):
+      for name, count in re.findall(r"(\S+) (\d+)", line):
+        cases[name] += int(count)
     if done.returncode:
       failed.append(seed)
       print(f"{done.stdout}\nrepeat: FUZZ_SEED={seed} {' '.join(command)}", flush=True)

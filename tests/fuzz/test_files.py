@@ -3,7 +3,6 @@
 import json
 import pathlib
 import shutil
-from typing import Any
 
 from fuzz import readers
 from fuzz.fuzzing import Child, damaged, damaged_json, fuzz
@@ -20,9 +19,8 @@ def write_beside(path: pathlib.Path) -> None:
   """Good files that belong to the one that is to be damaged."""
   path.parent.mkdir(parents=True, exist_ok=True)
   if path.name.startswith("tokenizer") and "alone" not in path.parts:
-    shutil.copy(
-      SPM_MODEL, path.parent / ("spm.model" if path.name == "tokenizer.json" else "spiece.model")
-    )
+    vocabulary = "spm.model" if path.name == "tokenizer.json" else "spiece.model"
+    shutil.copy(SPM_MODEL, path.parent / vocabulary)
   if path.name.startswith("offsets"):
     (path.parents[1] / "train-0.tfrecord").write_bytes(readers.SHARD)
   if path.name.startswith(("a.index", "a.data")):
@@ -30,15 +28,13 @@ def write_beside(path: pathlib.Path) -> None:
       (path.parent / name).write_bytes(readers.made(name))
 
 
-def marked(name: str) -> Any:
-  return (
-    pytest.param(name, marks=pytest.mark.slow)
-    if readers.FILES[name][1] is readers.checkpoint
-    else name
-  )
+NAMES = [
+  pytest.param(name, marks=pytest.mark.slow if reader is readers.checkpoint else ())
+  for name, (_, reader) in readers.FILES.items()
+]
 
 
-@pytest.mark.parametrize("name", [*map(marked, readers.FILES)])
+@pytest.mark.parametrize("name", NAMES)
 @fuzz(data=st.data(), cost=2)
 def test_file(child: Child, tmp_path: pathlib.Path, name: str, data: st.DataObject) -> None:
   good, path = readers.FILES[name][0], tmp_path / name
@@ -79,15 +75,13 @@ def test_records_with_good_checksums(
 
 CUT = model_proto.ModelProto.FromString(pathlib.Path(SPM_MODEL).read_bytes())
 CUT.normalizer_spec.precompiled_charsmap = b"\x00\xbc\x02\x00\x00"
+NO_LENGTH = json.dumps({**readers.FILES["manifest.json"][0], "max_seq_length": 0})
 FOUND = [
   ("spm.model", CUT.SerializeToString()),
   ("index/offsets-train-0.tfrecord.npy", b"\x93NUMPY\x01\x00v\x00{"),
   ("train-0.tfrecord", frame_length((1 << 33) - 1)),
   ("train-0.tfrecord", frame_record(b"\0")),
-  (
-    "manifest.json",
-    json.dumps({**readers.FILES["manifest.json"][0], "max_seq_length": 0}).encode(),
-  ),
+  ("manifest.json", NO_LENGTH.encode()),
   ("results.json", b'{"best_run": 1}'),
   ("a.parquet", b"PAR1"),
   ("text.parquet", readers.made("parquet").replace(b"text", b"tex\x80")),

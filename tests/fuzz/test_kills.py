@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 from support import tiny_corpus, tiny_pretraining
+from support.commands.child_processes import flags_of
 from support.commands.forked_commands import ForkedCommands
 from support.made_records import contents
 
@@ -29,23 +30,16 @@ def making(tmp_path_factory: pytest.TempPathFactory) -> Any:
   for number in range(3):
     documents = tiny_corpus.documents(np.random.default_rng(number), 600)
     (folder / f"{number}.txt").write_text(tiny_corpus.as_text(documents), encoding="utf-8")
-  flags = {
-    "input": f"{folder}/*.txt",
-    "input_format": "lines",
-    "max_seq_length": 64,
-    "dupe_factor": 2,
-  }
-  flags |= {
-    "spm_model_file": tiny_corpus.train_model(str(folder / "tiny.model")),
-    "max_predictions_per_seq": 8,
-  }
+  model = tiny_corpus.train_model(str(folder / "tiny.model"))
+  flags = flags_of(f"""
+    --input={folder}/*.txt --input_format=lines --spm_model_file={model} --max_seq_length=64 --dupe_factor=2
+    --max_predictions_per_seq=8 --num_shards=3
+  """)
   with ForkedCommands(preload="tfrecords_tools.pretraining.create") as commands:
 
     def start(name: str, workers: int = 1) -> Any:
-      script = "tfrecords_tools/create_pretraining_data.py"
-      return commands.start(
-        script, output_dir=folder / name, num_workers=workers, num_shards=3, **flags
-      )
+      own = {"output_dir": folder / name, "num_workers": workers}
+      return commands.start("tfrecords_tools/create_pretraining_data.py", **flags, **own)
 
     begun = time.monotonic()
     assert commands.wait(start("whole")).status == 0

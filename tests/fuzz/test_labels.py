@@ -32,17 +32,8 @@ ROWS = st.lists(VALUES, max_size=3) | st.lists(st.lists(VALUES, max_size=3), max
 def forms(draw: st.DrawFn) -> Any:
   """A value, a list, rows, an array of some type, or a tensor."""
   value = draw(ROWS)
-  as_type = functools.partial(functools.partial, np.array)
-  makers = [
-    tuple,
-    iter,
-    np.array,
-    as_type(dtype=object),
-    as_type(dtype=float),
-    tf.constant,
-    tf.ragged.constant,
-  ]
-  make = draw(st.sampled_from(makers))
+  arrays = [functools.partial(np.array, dtype=dtype) for dtype in (None, object, float)]
+  make = draw(st.sampled_from([tuple, iter, *arrays, tf.constant, tf.ragged.constant]))
   with contextlib.suppress(Exception):
     return make(value)
   return value
@@ -55,9 +46,8 @@ def model_of(kind: str) -> Any:
     return AlbertQuestionAnswering(config)
   if kind == "tags":
     model = AlbertTagger(config, task=AlbertTagger.make_task(label_names=NAMES))
-    model.compile(
-      loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
-    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+    model.compile(loss=loss)
     return model
   if kind == "regression":
     return AlbertClassifier(config, head_options={"num_labels": 1})
@@ -105,12 +95,8 @@ def test_weights(value: Any) -> None:
 @fuzz(value=forms(), other=forms())
 def test_texts(name: str, value: Any, other: Any) -> None:
   layer = preprocessor_of(name)
-  for inputs in (
-    value,
-    (value, other),
-    {"text": value},
-    {"context": value, "question": other, "choices": value},
-  ):
+  parts = {"context": value, "question": other, "choices": value}
+  for inputs in (value, (value, other), {"text": value}, parts):
     with contextlib.suppress(UserError):
       for column in layer.named(inputs).values():
         assert tf.convert_to_tensor(column).dtype == tf.string

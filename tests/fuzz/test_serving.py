@@ -37,9 +37,8 @@ def served(exported) -> Iterator[Any]:
 
 
 # Lists of unequal lengths and depths.
-RAGGED = st.recursive(
-  st.sampled_from(["a", 1, None]), lambda inner: st.lists(inner, max_size=4), max_leaves=20
-)
+LEAVES = st.sampled_from(["a", 1, None])
+RAGGED = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=4), max_leaves=20)
 
 
 @st.composite
@@ -98,20 +97,16 @@ def test_shape(served: Any, name: str, data: st.DataObject) -> None:
   check_answer(served, name, data.draw(bodies(name).flatmap(other_arrays)))
 
 
-TEXT = st.lists(
-  st.sampled_from([*ODD, *(f"{word} " for word in WORDS)]) | st.characters(), max_size=60
-)
-RAW = st.binary(max_size=40) | TEXT.map(
-  lambda parts: "".join(parts).encode("utf-8", "surrogatepass")
-)
+PARTS = st.sampled_from([*ODD, *(f"{word} " for word in WORDS)]) | st.characters()
+TEXT = st.lists(PARTS, max_size=60).map("".join)
+RAW = st.binary(max_size=40) | TEXT.map(lambda text: text.encode("utf-8", "surrogatepass"))
 
 
 @fuzz(rows=st.lists(st.tuples(RAW, RAW), min_size=1, max_size=6))
 def test_answers(served: Any, rows: list[tuple[bytes, bytes]]) -> None:
   questions, contexts = (np.array(column, object) for column in zip(*rows, strict=True))
-  out = served.servables["answers"].run(
-    "serving_default", {"question": questions, "context": contexts}
-  )
+  inputs = {"question": questions, "context": contexts}
+  out = served.servables["answers"].run("serving_default", inputs)
   read = tf.strings.unicode_transcode(contexts, "UTF-8", "UTF-8", errors="replace").numpy()
   rows = zip(read, out["answer"], out["answers"], out["starts"], out["ends"], strict=True)
   for context, answer, answers, starts, ends in rows:

@@ -12,17 +12,13 @@ def numpy_batch(features, indices, *, batch_size, length):
   """
   taken = [*indices, *[indices[0]] * (batch_size - len(indices))]
   fill = features.pad_values
-  x = {
-    name: stack([features.rows[i][name] for i in taken], length, fill.get(name, 0))
-    for name in features.rows[taken[0]]
-  }
+  rows = [features.rows[i] for i in taken]
+  x = {name: stack([row[name] for row in rows], length, fill.get(name, 0)) for name in rows[0]}
 
   def label(column):
-    return (
-      column[taken]
-      if isinstance(column, np.ndarray)
-      else stack([column[i] for i in taken], length, fill.get("labels", 0))
-    )
+    if isinstance(column, np.ndarray):
+      return column[taken]
+    return stack([column[i] for i in taken], length, fill.get("labels", 0))
 
   weights = np.ones(batch_size, np.float32)
   if features.weights is not None:
@@ -33,11 +29,8 @@ def numpy_batch(features, indices, *, batch_size, length):
   if features.labels is None:
     return x, None, weights
   if isinstance(features.labels, Mapping):
-    return (
-      x,
-      {name: label(column) for name, column in features.labels.items()},
-      dict.fromkeys(features.labels, weights),
-    )
+    labels = {name: label(column) for name, column in features.labels.items()}
+    return x, labels, dict.fromkeys(labels, weights)
   return x, label(features.labels), weights
 
 

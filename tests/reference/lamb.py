@@ -4,21 +4,8 @@ import numpy as np
 
 
 def lamb_step(
-  p,
-  g,
-  m,
-  v,
-  *,
-  lr,
-  t,
-  beta_1=0.9,
-  beta_2=0.999,
-  eps=1e-6,
-  wd=0.01,
-  bias_correction=False,
-  decay=True,
-  adapt=True,
-):
+  p, g, m, v, *, lr, t, beta_1=0.9, beta_2=0.999, eps=1e-6, wd=0.01, bias_correction=False, decay=True, adapt=True
+):  # fmt: skip
   """Returns new p, m, v, all float64; AdamW is `adapt=False`."""
   p, g, m, v = (np.asarray(x, np.float64) for x in (p, g, m, v))
   m = beta_1 * m + (1 - beta_1) * g
@@ -38,7 +25,7 @@ def lamb_step(
 
 def rate(t, *, peak, total, warmup, start=0, power=1.0, end=0.0, original=False):
   """The rate of update number t, counted from 1."""
-  if t <= start and (warmup > 0 or t <= start):
+  if t <= start:
     return 0.0
   if t - start < warmup:
     return peak * (t - start) / warmup

@@ -63,9 +63,8 @@ def differences(
   tokenizer: AlbertTokenizer, located: Any, texts: list[str]
 ) -> list[tuple[str, ...]]:
   """(text, piece, its characters here, those of `GraphOffsets`' result) of each piece that differs."""
-  rows = zip(
-    texts, located.ids.to_list(), located.starts.to_list(), located.ends.to_list(), strict=True
-  )
+  ragged = (located.ids, located.starts, located.ends)
+  rows = zip(texts, *(rows.to_list() for rows in ragged), strict=True)
   found = []
   for text, ids, starts, ends in rows:
     expected_ids, expected = encode_with_offsets(tokenizer, text)
@@ -102,11 +101,7 @@ class AlignedText(NamedTuple):
 
 
 def normalize_with_alignment(
-  text: str,
-  *,
-  do_lower_case: bool,
-  keep_accents: bool = False,
-  normalize_quotes: bool = False,
+  text: str, *, do_lower_case: bool, keep_accents: bool = False, normalize_quotes: bool = False
 ) -> AlignedText:
   """`normalize_text` that also says which original characters each result character came from.
 
@@ -122,9 +117,8 @@ def normalize_with_alignment(
     if char.isascii():
       result.append((char, start, end))
       continue
-    bases = [
-      part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part)
-    ]
+    parts = unicodedata.normalize("NFKD", char)
+    bases = [part for part in parts if not unicodedata.combining(part)]
     if not bases and result and result[-1][2] == start:
       start = result[-1][1]
       for place in range(len(result) - 1, -1, -1):

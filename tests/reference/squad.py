@@ -4,20 +4,12 @@ import numpy as np
 import tensorflow as tf
 
 
-def span_loss(
-  start_logits: tf.Tensor,
-  end_logits: tf.Tensor,
-  start_positions: tf.Tensor,
-  end_positions: tf.Tensor,
-) -> tf.Tensor:
-  """SQuAD 1.1: mean over the batch of half the start and half the end cross-entropy.
+def span_loss(start_logits, end_logits, start_positions, end_positions):
+  """SQuAD 1.1: mean over the batch of half the start and half the end cross-entropy, a float32 scalar.
 
   Args:
     start_logits, end_logits: float32 `[B, S]` (log-probabilities are logits too).
     start_positions, end_positions: int32 `[B]`.
-
-  Returns:
-    float32 scalar.
   """
   start = tf.nn.sparse_softmax_cross_entropy_with_logits(
     labels=start_positions, logits=start_logits
@@ -26,28 +18,19 @@ def span_loss(
   return 0.5 * (tf.reduce_mean(start) + tf.reduce_mean(end))
 
 
-def squad2_loss(
-  outputs: dict[str, tf.Tensor],
-  start_positions: tf.Tensor,
-  end_positions: tf.Tensor,
-  is_impossible: tf.Tensor,
-) -> tf.Tensor:
-  """SQuAD 2: `span_loss` plus half the sigmoid cross-entropy of answerability.
+def squad2_loss(outputs, start_positions, end_positions, is_impossible):
+  """SQuAD 2: `span_loss` plus half the sigmoid cross-entropy of answerability, a float32 scalar.
 
   Args:
     outputs: of `Squad2Head` with gold starts.
     start_positions, end_positions: int32 `[B]`; 0 ([CLS]) for a window without the answer.
     is_impossible: `[B]`, 1 for such a window.
-
-  Returns:
-    float32 scalar.
   """
   answerability = tf.nn.sigmoid_cross_entropy_with_logits(
     labels=tf.cast(is_impossible, tf.float32), logits=outputs["cls_logits"]
   )
-  span = span_loss(
-    outputs["start_log_probs"], outputs["end_log_probs"], start_positions, end_positions
-  )
+  logits = outputs["start_log_probs"], outputs["end_log_probs"]
+  span = span_loss(*logits, start_positions, end_positions)
   return span + 0.5 * tf.reduce_mean(answerability)
 
 

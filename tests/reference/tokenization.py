@@ -8,9 +8,9 @@ import numpy as np
 
 def is_character(char: str) -> bool:
   """Not a surrogate, nor one of the 66 noncharacters: TensorFlow 2.15 reads those as U+FFFD."""
-  return not 0xD800 <= (code := ord(char)) <= 0xDFFF and not (
-    0xFDD0 <= code <= 0xFDEF or code & 0xFFFE == 0xFFFE
-  )
+  code = ord(char)
+  is_surrogate = 0xD800 <= code <= 0xDFFF
+  return not (is_surrogate or 0xFDD0 <= code <= 0xFDEF or code & 0xFFFE == 0xFFFE)
 
 
 def encode(processor, text: str, *, lower: bool, strip: bool) -> list[int]:
@@ -65,10 +65,8 @@ def batch(
     rows.append([tokenizer.cls_id, *a, tokenizer.sep_id, *second])
     segments.append([0] * (len(a) + 2) + [1] * len(second))
   length = max_length if pad_to_max_length else max(map(len, rows), default=0)
-  arrays = {
-    name: np.zeros([len(rows), length], np.int32)
-    for name in ("input_ids", "input_mask", "segment_ids")
-  }
+  names = ("input_ids", "input_mask", "segment_ids")
+  arrays = {name: np.zeros([len(rows), length], np.int32) for name in names}
   arrays["input_ids"][:] = tokenizer.pad_id
   for i, row in enumerate(rows):
     for name, values in zip(arrays, (row, 1, segments[i]), strict=True):
