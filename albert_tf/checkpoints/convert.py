@@ -46,9 +46,8 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
     checkpoint.load_tokenizer()  # Another vocabulary is refused now.
 
   # A head is converted whole: one of its variables asks for all.
-  heads = tuple(
-    head for head in ALL_HEADS if not checkpoint.variables.keys().isdisjoint(head_names(head))
-  )
+  names = checkpoint.variables.keys()
+  heads = tuple(head for head in ALL_HEADS if names & head_names(head))
   report = match(
     checkpoint.variables,
     {entry.name: entry.shape for entry in variable_entries(checkpoint.config, heads)},

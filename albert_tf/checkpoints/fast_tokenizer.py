@@ -132,22 +132,20 @@ def _normalizers(proto: model_proto.ModelProto, config: TokenizerConfig) -> list
 def _template(ids: dict[str, int]) -> dict[str, Any]:
   """Templates of a text, [CLS] A [SEP], and of a pair, [CLS] A [SEP] B [SEP]."""
 
-  def item(kind: str, name: str, segment: int) -> dict[str, Any]:
-    return {kind: {"id": name, "type_id": segment}}
+  def items(names: str, segment: int) -> list[dict[str, Any]]:
+    kinds = {"A": "Sequence", "B": "Sequence"}
+    return [
+      {kinds.get(name, "SpecialToken"): {"id": name, "type_id": segment}} for name in names.split()
+    ]
 
-  first = [
-    item("SpecialToken", "[CLS]", 0),
-    item("Sequence", "A", 0),
-    item("SpecialToken", "[SEP]", 0),
-  ]
-  second = [item("Sequence", "B", 1), item("SpecialToken", "[SEP]", 1)]
-  special_tokens = {}
-  for piece in ("[CLS]", "[SEP]"):
-    special_tokens[piece] = {"id": piece, "ids": [ids[piece]], "tokens": [piece]}
+  first = items("[CLS] A [SEP]", 0)
+  special_tokens = {
+    piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]} for piece in ("[CLS]", "[SEP]")
+  }
   return {
     "type": "TemplateProcessing",
     "single": first,
-    "pair": first + second,
+    "pair": first + items("B [SEP]", 1),
     "special_tokens": special_tokens,
   }
 

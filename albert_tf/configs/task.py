@@ -47,9 +47,8 @@ TASK_KINDS: Mapping[str, TaskKind] = {
 _LABELLED = ("classification", "multi_label", "token_classification")
 
 # What can be served: two kinds straight from pretraining, the others from a fine-tuned run.
-PRETRAINED_KINDS = ("encoder", "fill_mask")
 # Three kinds of task have the SavedModel of a classifier: it is named once.
-EXPORT_KINDS = PRETRAINED_KINDS + tuple(
+EXPORT_KINDS = ("encoder", "fill_mask") + tuple(
   dict.fromkeys(kind.export_kind for kind in TASK_KINDS.values())
 )
 

@@ -305,20 +305,21 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     """Sends the page's bytes, or a value as JSON."""
     if isinstance(value, bytes):
       data = value
-      headers = {
-        "Content-Type": "text/html; charset=utf-8",
-        "Content-Security-Policy": _PAGE_POLICY,
-        "Cache-Control": "no-cache",
-      }
+      content_type = "text/html; charset=utf-8"
     else:
       # TensorFlow's strings are bytes, which may be cut within a character.
       text = json.dumps(
         value, ensure_ascii=False, default=lambda string: string.decode("utf-8", "replace")
       )
       data = text.encode("utf-8", "replace") + b"\n"
-      headers = {"Content-Type": "application/json"}
-    headers["X-Content-Type-Options"] = "nosniff"
-    headers["Content-Length"] = str(len(data))
+      content_type = "application/json"
+    headers = {
+      "Content-Type": content_type,
+      "Content-Length": str(len(data)),
+      "Content-Security-Policy": _PAGE_POLICY,
+      "X-Content-Type-Options": "nosniff",
+      "Cache-Control": "no-cache",
+    }
     if self.close_connection:
       headers["Connection"] = "close"
     self.connection.settimeout(READ_SECONDS)

@@ -68,6 +68,7 @@ def test_shared_weights_are_stored_once_and_answers_stay_near(
     assert parity.max_difference < {"float32": 1e-5, "float16": 1e-3, "int8": 0.05}[weights], name
 
 
+@pytest.mark.slow
 def test_a_masked_lm_needs_no_pooler_and_no_sentence_head(tmp_path: pathlib.Path) -> None:
   """Checkpoints of TF-Hub and Hugging Face may have none."""
   variables = random_variables(SYNTHETIC, ("masked_lm",))

@@ -66,16 +66,13 @@ IDS = ("input_ids", "input_mask", "segment_ids")
 TOKENS = {"signature_name": "tokens"}
 CHOICE = {"context": "a", "question": "b", "choices": ["a", "b"]}
 MANY_POSITIONS = {key: [[1] * 9] for key in IDS} | {"positions": [[1] * 600]}
-NESTED = {
-  levels: functools.reduce(lambda inner, _: [inner], range(levels), "a") for levels in (40, 300)
-}
+NESTED = functools.reduce(lambda inner, _: [inner], range(300), "a")  # In 300 lists.
 
 
 @pytest.mark.parametrize(
   ("path", "body", "status", "words"),
   [
     ("nobody:predict", {"instances": ["a"]}, 404, "Servable not found for request: Latest(nobody)"),
-    ("words:classify", {"examples": []}, 404, "Nothing answers"),
     ("words:predict", b"{", 400, "must be JSON"),
     ("words:predict", [], 400, "`instances` and `inputs`"),
     ("words:predict", {"instances": ["a"], "inputs": ["a"]}, 400, "one of"),
@@ -85,12 +82,10 @@ NESTED = {
     ("words:predict", {"inputs": {"text": ["a"], "more": ["b"]}}, 400, "must be named text"),
     ("words:predict", {"inputs": {"text": "a"}}, 400, "must have the shape"),
     ("words:predict", {"instances": ["a"] * (MAX_BATCH_SIZE + 1)}, 400, "smaller batches"),
-    ("words:predict", {"inputs": {"text": NESTED[40]}}, 400, "text must have the shape (None,)"),
-    ("words:predict", {"inputs": {"text": NESTED[300]}}, 400, "text must have the shape (None,)"),
+    ("words:predict", {"inputs": {"text": NESTED}}, 400, "text must have the shape (None,)"),
     ("choices:predict", {"instances": [CHOICE, CHOICE | {"choices": ["a"]}]}, 400, "choices must have the shape"),
     ("words:predict", {"signature_name": "mlm", "inputs": MANY_POSITIONS}, 400, "max_position_embeddings"),
     ("words/versions/4:predict", {"instances": ["a"]}, 404, "Servable not found for request: Specific(words, 4)"),
-    ("nobody/versions/3:predict", {"instances": ["a"]}, 404, "Specific(nobody, 3)"),
     ("words/versions/x:predict", {"instances": ["a"]}, 404, "Nothing answers"),
     ("pairs:predict", {"instances": [{"text": "a"}]}, 400, "text, text_pair"),
     ("pairs:predict", TOKENS | {"inputs": {key: [[2**40]] for key in IDS}}, 400, "int32 values"),
