@@ -25,7 +25,7 @@ _PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 # Recipes lie beside the package in a checkout, and inside it in an installation.
 _RECIPE_FOLDERS = (str(_PACKAGE.parent), str(_PACKAGE))
 _FLAG_FILE = ("--flagfile", "-flagfile")
-_HELP = {"--help", "-help", "-h", "--helpfull", "--helpshort"}
+_HELP = {"--help", "-help", "-h", "--helpshort"}  # absl itself answers --helpfull.
 _Settings = TypeVar("_Settings")
 _DEFINE: dict[type, Callable[..., Any]] = {
   bool: flags.DEFINE_bool,
@@ -90,22 +90,19 @@ def _parse(argv: Sequence[str]) -> list[str]:
   program = argv[0]
   arguments = argv[1:]
   if not _HELP.isdisjoint(arguments):
-    _print_help(program, everything="--helpfull" in arguments)
+    _print_help(program)
     sys.exit(0)
   return app.parse_flags_with_usage([program] + expand_flag_files(arguments))
 
 
-def _print_help(program: str, *, everything: bool) -> None:
+def _print_help(program: str) -> None:
   """Prints the command's description and flags, under the name that the person typed."""
   description = sys.modules["__main__"].__doc__ or ""
   typed = as_typed(program)
   for folder in ("tpu_scripts", "tfrecords_tools"):
     description = description.replace(f"python {folder}/{os.path.basename(program)}", typed)
   print(f"{description.strip()}\n\nusage: {typed} [flags]\n")
-  if everything:
-    print(FLAGS.get_help())
-  else:
-    print(FLAGS.main_module_help())
+  print(FLAGS.main_module_help())
 
 
 def as_typed(script: str) -> str:

@@ -82,18 +82,14 @@ class StepShape(Settings):
   """Settings of one core's training step."""
 
   per_core_batch_size: int = setting(help="Examples of one micro-batch.", minimum=1)
-  max_seq_length: int = setting(512, help="Tokens of an example.", minimum=1)
-  max_predictions_per_seq: int = setting(20, help="Masked-LM predictions of an example.", minimum=1)
-  gradient_accumulation_steps: int = setting(1, help="Micro-batches of one step.", minimum=1)
-  mixed_precision: Literal["bfloat16", "float32"] = setting(
-    "bfloat16", help="Type of the activations."
-  )
-  optimizer: Literal["lamb", "adamw", "tfa_lamb"] = setting("lamb", help="The optimizer.")
-  remat: bool = setting(False, help="Recompute activations in the backward pass.")
-  layer_loop: Literal["unrolled", "while"] = setting(
-    "unrolled", help="How the layers are repeated."
-  )
-  train_depths: tuple[int, ...] = setting((), help="Numbers of layers; each step runs one of them.")
+  max_seq_length: int = setting(512, "Tokens of an example.", minimum=1)
+  max_predictions_per_seq: int = setting(20, "Masked-LM predictions of an example.", minimum=1)
+  gradient_accumulation_steps: int = setting(1, "Micro-batches of one step.", minimum=1)
+  mixed_precision: Literal["bfloat16", "float32"] = setting("bfloat16", "Type of the activations.")
+  optimizer: Literal["lamb", "adamw", "tfa_lamb"] = setting("lamb", "The optimizer.")
+  remat: bool = setting(False, "Recompute activations in the backward pass.")
+  layer_loop: Literal["unrolled", "while"] = setting("unrolled", "How the layers are repeated.")
+  train_depths: tuple[int, ...] = setting((), "Numbers of layers; each step runs one of them.")
 
   @property
   def examples(self) -> int:

@@ -58,10 +58,9 @@ def compile_hlo(hlo: bytes, topology: str = "v3:2x2", *, python: str = "") -> Co
   with tempfile.TemporaryDirectory() as folder:
     hlo_path = pathlib.Path(folder, "step.hlo")
     result_path = pathlib.Path(folder, "result.json")
-    program_path = pathlib.Path(folder, "program.txt")
     hlo_path.write_bytes(hlo)
     process = subprocess.run(
-      [python, worker.__file__, hlo_path, topology, result_path, program_path],
+      [python, worker.__file__, hlo_path, topology, result_path],
       env=environment,
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
@@ -75,7 +74,7 @@ def compile_hlo(hlo: bytes, topology: str = "v3:2x2", *, python: str = "") -> Co
       )
     result = json.loads(result_path.read_text(encoding="utf-8"))
     if "error" not in result:
-      return CompiledStep(fits=True, program=program_path.read_text(encoding="utf-8"), **result)
+      return CompiledStep(fits=True, **result)
 
   message = result["message"]
   if result["error"] == worker.MISSING:

@@ -1,9 +1,8 @@
 """Compiles an HLO module for a TPU in a process of its own.
 
 `tpu_compiler` runs this file, which imports nothing of this library:
-`python tpu_compiler_worker.py HLO TOPOLOGY RESULT PROGRAM` reads a serialized `HloModuleProto`,
-writes JSON to RESULT and the optimized program's text to PROGRAM. A refusal of the compiler is a
-result too.
+`python tpu_compiler_worker.py HLO TOPOLOGY RESULT` reads a serialized `HloModuleProto`, and writes
+JSON to RESULT, with the optimized program's text. A refusal of the compiler is a result too.
 """
 
 import json
@@ -25,7 +24,7 @@ _ENVIRONMENT = {
 }
 
 
-def main(hlo_path: str, topology_name: str, result_path: str, program_path: str) -> None:
+def main(hlo_path: str, topology_name: str, result_path: str) -> None:
   os.environ.update(_ENVIRONMENT)
   try:
     from jax.experimental import topologies
@@ -33,8 +32,7 @@ def main(hlo_path: str, topology_name: str, result_path: str, program_path: str)
 
     hlo = pathlib.Path(hlo_path).read_bytes()
     topology = topologies.get_topology_desc(platform="tpu", topology_name=topology_name)
-    result, program = _compile(hlo, topology.devices[0])
-    pathlib.Path(program_path).write_text(program, encoding="utf-8")
+    result = _compile(hlo, topology.devices[0])
   except ImportError as error:
     result = {"error": MISSING, "message": str(error)}
   except Exception as error:  # The compiler raises many types.
@@ -42,8 +40,8 @@ def main(hlo_path: str, topology_name: str, result_path: str, program_path: str)
   pathlib.Path(result_path).write_text(json.dumps(result), encoding="utf-8")
 
 
-def _compile(hlo: bytes, device: Any) -> tuple[dict[str, Any], str]:
-  """Fields of `tpu_compiler.CompiledStep`, and the program's text."""
+def _compile(hlo: bytes, device: Any) -> dict[str, Any]:
+  """Fields of `tpu_compiler.CompiledStep`."""
   from jax._src import compiler
   from jaxlib import _jax
   import numpy as np
@@ -60,12 +58,12 @@ def _compile(hlo: bytes, device: Any) -> tuple[dict[str, Any], str]:
   temporary_bytes = memory.temp_size_in_bytes
   # Outputs that are updated arguments need no memory of their own.
   new_output_bytes = memory.output_size_in_bytes - memory.alias_size_in_bytes
-  result = {
+  return {
     "required_bytes": temporary_bytes + memory.argument_size_in_bytes + new_output_bytes,
     "temporary_bytes": temporary_bytes,
     "compile_seconds": seconds,
+    "program": executable.hlo_modules()[0].to_string(),
   }
-  return result, executable.hlo_modules()[0].to_string()
 
 
 def _module(hlo: bytes) -> Any:

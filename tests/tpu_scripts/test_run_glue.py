@@ -141,9 +141,6 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained):
     f"{tmp_path}/missing*.csv": {**custom, "do_train": True, "train_file": tmp_path / "missing*.csv"},
     "'neg'": {**custom, "do_train": True, "train_file": table, "label_names": "neg,pos,neg"},
     "learning_rate must be a finite number": {"do_train": True, "learning_rate": "inf"},
-    "warmup_proportion": {"do_train": True, "warmup_proportion": "nan"},
-    "max_seq_length must be": {"do_train": True, "max_seq_length": 1 << 40},
-    "train_batch_size must be": {"do_train": True, "train_batch_size": 1 << 40},
   }  # fmt: skip
   runs = run_script("run_glue", [words(common | flags) for flags in cases.values()])
   for message, run in zip(cases, runs, strict=True):
