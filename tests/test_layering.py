@@ -1,7 +1,7 @@
 """Allowed imports between packages, import cycles, and modules that imports may load. The source is read with `ast`."""
 
 import ast
-from collections.abc import Iterator
+import functools
 import graphlib
 import pathlib
 import re
@@ -59,26 +59,23 @@ def module_of(path: pathlib.Path) -> list[str]:
   return list(path.relative_to(ROOT).with_suffix("").parts)
 
 
-def imported_modules(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+@functools.cache
+def imported_modules(path: pathlib.Path) -> list[tuple[int, str]]:
   """Line and full dotted name of every import in the file, those inside functions too, those for types not."""
   package = module_of(path)[:-1]
   tree = ast.parse(path.read_text(encoding="utf-8"))
-  for_types = {
-    id(node)
-    for block in ast.walk(tree)
-    if isinstance(block, ast.If) and ast.unparse(block.test).endswith("TYPE_CHECKING")
-    for child in block.body
-    for node in ast.walk(child)
-  }
+  for block in ast.walk(tree):
+    if isinstance(block, ast.If) and ast.unparse(block.test).endswith("TYPE_CHECKING"):
+      block.body = []
+  modules = []
   for node in ast.walk(tree):
-    if id(node) in for_types:
-      continue
     if isinstance(node, ast.Import):
-      yield from ((node.lineno, alias.name) for alias in node.names)
+      modules += [(node.lineno, alias.name) for alias in node.names]
     elif isinstance(node, ast.ImportFrom):
       base = package[: len(package) - node.level + 1] if node.level else []
       prefix = ".".join(base + ([node.module] if node.module else []))
-      yield from ((node.lineno, f"{prefix}.{alias.name}") for alias in node.names)
+      modules += [(node.lineno, f"{prefix}.{alias.name}") for alias in node.names]
+  return modules
 
 
 def rooms_imported(path: pathlib.Path) -> set[str]:
