@@ -29,35 +29,32 @@ INPUTS = {
   "segment_ids": np.array([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]], np.int32),
 }
 PRETRAINING = {**INPUTS, "masked_lm_positions": np.array([[1, 2, 3], [0, 2, 1]], np.int32)}
-P_MASK = np.array([[0, 1, 0, 0, 1], [0, 1, 0, 1, 1]], np.int32)
+SQUAD_2_INPUTS = {**INPUTS, "p_mask": np.array([[0, 1, 0, 0, 1], [0, 1, 0, 1, 1]], np.int32)}
 SQUAD_1 = models.AlbertQuestionAnswering.make_task(squad_version="1.1")
 TOP_2 = {"start_n_top": 2, "end_n_top": 2}
 GROUPED = dataclasses.replace(CONFIG, num_hidden_groups=2, inner_group_num=2)
 FFN_SHARED = dataclasses.replace(CONFIG, sharing="ffn")
 CHOICES = {key: np.stack([value, value[::-1], value]) for key, value in INPUTS.items()}
 
-# Every model: how to make it, and what to call it with.
+# Every model: its class and arguments, and what to call it with.
 MODELS = {
-  "encoder": (lambda **kw: AlbertEncoder(CONFIG, **kw), INPUTS),
-  "encoder_while": (lambda **kw: AlbertEncoder(CONFIG, layer_loop="while", **kw), INPUTS),
-  "grouped": (lambda **kw: AlbertEncoder(GROUPED, **kw), INPUTS),
-  "ffn_shared": (lambda **kw: AlbertEncoder(FFN_SHARED, **kw), INPUTS),
-  "pretraining": (lambda **kw: AlbertForPreTraining(CONFIG, **kw), PRETRAINING),
-  "pretraining_read": (
-    lambda **kw: AlbertForPreTraining(CONFIG, read_positions_only=True, **kw),
-    PRETRAINING,
-  ),
-  "classification": (
-    lambda **kw: models.AlbertClassifier(CONFIG, head_options={"num_labels": 3}, **kw),
-    INPUTS,
-  ),
-  "multiple_choice": (lambda **kw: models.AlbertMultipleChoice(CONFIG, **kw), CHOICES),
-  "span": (lambda **kw: models.AlbertQuestionAnswering(CONFIG, task=SQUAD_1, **kw), INPUTS),
-  "squad2": (
-    lambda **kw: models.AlbertQuestionAnswering(CONFIG, head_options=TOP_2, **kw),
-    {**INPUTS, "p_mask": P_MASK},
-  ),
+  "encoder": (AlbertEncoder, {}, INPUTS),
+  "encoder_while": (AlbertEncoder, {"layer_loop": "while"}, INPUTS),
+  "grouped": (AlbertEncoder, {"config": GROUPED}, INPUTS),
+  "ffn_shared": (AlbertEncoder, {"config": FFN_SHARED}, INPUTS),
+  "pretraining": (AlbertForPreTraining, {}, PRETRAINING),
+  "pretraining_read": (AlbertForPreTraining, {"read_positions_only": True}, PRETRAINING),
+  "classification": (models.AlbertClassifier, {"head_options": {"num_labels": 3}}, INPUTS),
+  "multiple_choice": (models.AlbertMultipleChoice, {}, CHOICES),
+  "span": (models.AlbertQuestionAnswering, {"task": SQUAD_1}, INPUTS),
+  "squad2": (models.AlbertQuestionAnswering, {"head_options": TOP_2}, SQUAD_2_INPUTS),
 }
+
+
+def make(name, **changes):
+  """A model with random weights, and its inputs."""
+  model_class, options, inputs = MODELS[name]
+  return randomize(model_class(**{"config": CONFIG} | options | changes)), inputs
 
 
 def randomize(model, seed=0):
@@ -76,8 +73,7 @@ def assert_equal_outputs(a, b, **tolerance):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_keras_file_round_trip(name, tmp_path):
-  make, inputs = MODELS[name]
-  model = randomize(make())
+  model, inputs = make(name)
   want = model(inputs)
   model.save(tmp_path / "model.keras")
   again = keras.models.load_model(tmp_path / "model.keras")
@@ -88,9 +84,8 @@ def test_keras_file_round_trip(name, tmp_path):
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float32"])
 @pytest.mark.parametrize("name", ["encoder", "pretraining", "classification", "span", "squad2"])
 def test_precision_policies(name, policy):
-  make, inputs = MODELS[name]
-  reference = randomize(make())
-  model = randomize(make(dtype=policy))
+  reference, inputs = make(name)
+  model, _ = make(name, dtype=policy)
   assert {v.dtype for v in named_variables(model).values()} == {tf.float32}
   assert all(v.trainable for v in named_variables(model).values())
   outputs = model(inputs)
@@ -108,7 +103,7 @@ def test_precision_policies(name, policy):
 
 @pytest.mark.parametrize("name", ["encoder", "encoder_while"])
 def test_masked_tokens_do_not_matter(name):
-  model = randomize(MODELS[name][0]())
+  model, _ = make(name)
   real = INPUTS["input_mask"].astype(bool)
 
   def output(**changes):
@@ -128,7 +123,7 @@ def test_inputs_that_are_left_out_are_ones_and_zeros():
 @pytest.mark.parametrize("name", ["encoder", "pretraining", "classification"])
 def test_hugging_face_names_are_taken_for_ours(name):
   """If their mask were ignored, all padding would be visible."""
-  model, inputs = randomize(MODELS[name][0]()), MODELS[name][1]
+  model, inputs = make(name)
   names = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
   theirs = {names.get(key, key): value for key, value in inputs.items()}
   assert_equal_outputs(model(theirs), model(inputs), atol=0)

@@ -17,15 +17,6 @@ from albert_tf.modeling import AlbertForPreTraining
 TOLERANCE = 1e-4
 
 
-def batch(vocab_size, rng):
-  ids = rng.integers(5, vocab_size, size=(2, 37))
-  mask = np.ones_like(ids)
-  mask[1, 29:] = 0
-  segments = np.zeros_like(ids)
-  segments[:, 17:] = 1
-  return ids, mask, segments
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_exact"])
@@ -45,7 +36,11 @@ def test_hidden_states_and_heads(hidden_act, tmp_path):
   ours = AlbertForPreTraining(config)
   load_weights(ours, checkpoint)
 
-  ids, mask, segments = batch(config.vocab_size, np.random.default_rng(0))
+  ids = np.random.default_rng(0).integers(5, config.vocab_size, size=(2, 37))
+  mask = np.ones_like(ids)
+  mask[1, 29:] = 0
+  segments = np.zeros_like(ids)
+  segments[:, 17:] = 1
   positions = np.tile(np.arange(37), [2, 1])
   outputs = ours(
     {
