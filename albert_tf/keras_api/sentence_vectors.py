@@ -56,8 +56,6 @@ class AlbertSentenceEncoder(TaskModel):
       vectors = tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=1, keepdims=True))
     if self.task.normalize:
       vectors = tf.math.l2_normalize(vectors, axis=-1)
-    if mask.shape.rank == 2:
-      return vectors
     return tf.reshape(vectors, tf.concat([tf.shape(mask)[:-1], [self.config.hidden_size]], axis=0))
 
   def encode(self, texts: Sequence[str], *, batch_size: int = 32) -> np.ndarray:

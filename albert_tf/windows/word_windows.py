@@ -37,18 +37,16 @@ def locate_words(texts: tf.Tensor) -> LocatedWords:
   num_bytes = tf.cast(tf.strings.length(texts), tf.int64)[:, tf.newaxis]
   char_bytes = tf.concat([offsets, num_bytes], axis=1)
 
-  # A word starts at a character without one of a word before it in the text, and ends likewise.
+  # Between white space and a word, and at the text's ends, is an edge. " ab c" has the edges
+  # 0 1 0 1 1 1 at its places 0 to 5: words start at 1 and 4, and end at 3 and 5.
   space = f"[{unicode_tables.space_class()}]"
-  in_word = ~tf.strings.regex_full_match(chars.flat_values, space)
-  number = tf.ragged.range(chars.row_lengths()).flat_values
-  is_first = number == 0
-  is_last = number == tf.repeat(chars.row_lengths(), chars.row_lengths()) - 1
-  word_before = tf.concat([[False], in_word], axis=0)[:-1] & ~is_first
-  word_after = tf.concat([in_word, [False]], axis=0)[1:] & ~is_last
-
-  numbers = chars.with_flat_values(tf.cast(number, tf.int32))
-  starts = tf.ragged.boolean_mask(numbers, chars.with_flat_values(in_word & ~word_before))
-  ends = tf.ragged.boolean_mask(numbers + 1, chars.with_flat_values(in_word & ~word_after))
+  in_word = chars.with_flat_values(~tf.strings.regex_full_match(chars.flat_values, space))
+  outside = tf.zeros_like(num_bytes, tf.bool)
+  before = tf.concat([outside, in_word], axis=1)
+  after = tf.concat([in_word, outside], axis=1)
+  places = tf.cast(tf.ragged.range(before.row_lengths()), tf.int32)
+  starts = tf.ragged.boolean_mask(places, ~before & after)
+  ends = tf.ragged.boolean_mask(places, before & ~after)
   words = substrings(texts, char_bytes, starts.value_rowids(), starts.flat_values, ends.flat_values)
   return LocatedWords(texts, starts.with_flat_values(words), starts, ends, char_bytes)
 
@@ -114,11 +112,9 @@ def make_word_windows(
 
   # The windows of each text, [B, 1].
   rows = tf.range(tf.size(text_lengths))
-  first = tf.searchsorted(windows.row, rows, side="left")
-  last = tf.searchsorted(windows.row, rows, side="right") - 1
-  text_end = tf.gather(windows.begin + windows.length, last)[:, tf.newaxis]  # Of what is read.
-  first = first[:, tf.newaxis]
-  last = last[:, tf.newaxis]
+  first = tf.searchsorted(windows.row, rows, side="left")[:, tf.newaxis]
+  last = tf.searchsorted(windows.row, rows, side="right")[:, tf.newaxis] - 1
+  text_end = tf.gather(windows.begin + windows.length, last)  # Of what is read.
 
   # The window of each word, [B, N].
   start = tf.cumsum(widths, axis=1, exclusive=True)  # Tokens before the word.
