@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from fuzz.fuzzing import CASES, SEED, Child
+from fuzz.child import Child
+from fuzz.fuzzing import CASES, SEED
 import pytest
 from serving.conftest import config, exported, model, run_dir, tokenizer  # noqa: F401
 

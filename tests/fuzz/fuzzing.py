@@ -1,27 +1,19 @@
-"""Shared code of all fuzzers: number of cases, damage to good files, and a child process that may crash."""
+"""Shared code of all fuzzers: number of cases, and damage to good files."""
 
 import collections
 from collections.abc import Callable
-from concurrent import futures
 import functools
 import json
-import multiprocessing
 import os
-import pathlib
-import signal
 from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 
-from albert_tf.errors import UserError
-
 # Given: many cases from it, as `make fuzz` runs them; else few, always equal.
 SEED = os.environ.get("FUZZ_SEED", "")
 CASES: collections.Counter[str] = collections.Counter()  # How many each fuzzer ran.
-# What a case may take in a child; usually milliseconds, but a machine may be busy.
-_SECONDS, _MEMORY = 60, 10 << 30
 
 
 def fuzz(*, cost: int = 1, **strategies: Any) -> Callable[..., Any]:
@@ -46,41 +38,6 @@ def fuzz(*, cost: int = 1, **strategies: Any) -> Callable[..., Any]:
     return hypothesis.seed(int(SEED))(given) if SEED else given
 
   return decorate
-
-
-class Child:
-  """A process that reads files. If it crashes, that is a found case, and the next call starts a new process."""
-
-  pool: futures.ProcessPoolExecutor | None = None
-
-  def __call__(self, read: Callable[..., None], path: pathlib.Path, *more: Any) -> None:
-    """Calls `read(path, *more)`, which must return or raise `UserError` with its name. Bounds time and memory."""
-    if self.pool is None:
-      spawn = multiprocessing.get_context("spawn")
-      self.pool = futures.ProcessPoolExecutor(1, mp_context=spawn, initializer=_bound)
-    try:
-      self.pool.submit(_timed, read, str(path), *more).result()
-    except UserError as error:
-      names = (path.name, str(path.with_suffix("")))  # Or a checkpoint's prefix.
-      if not any(name in str(error) for name in names):
-        raise AssertionError("no file is named") from error
-    except futures.BrokenExecutor:
-      self.pool = None
-      raise
-
-
-def _bound() -> None:
-  import resource
-
-  resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, resource.RLIM_INFINITY))
-
-
-def _timed(read: Callable[..., None], *arguments: Any) -> None:
-  signal.alarm(_SECONDS)  # It ends the process.
-  try:
-    read(*arguments)
-  finally:
-    signal.alarm(0)
 
 
 _ODD_BYTES = [

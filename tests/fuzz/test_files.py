@@ -5,7 +5,8 @@ import pathlib
 import shutil
 
 from fuzz import readers
-from fuzz.fuzzing import Child, damaged, damaged_json, fuzz
+from fuzz.child import Child
+from fuzz.fuzzing import damaged, damaged_json, fuzz
 from hypothesis import strategies as st
 import pytest
 from sentencepiece import sentencepiece_model_pb2 as model_proto

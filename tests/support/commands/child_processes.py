@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import socket
+import subprocess
 import sys
 from typing import Any
 
@@ -22,6 +23,20 @@ _FOLLOW = (
 def ending_with_this(words: Sequence[str]) -> list[str]:
   """A command line, its program by full path, for a `Popen` from the main thread: the same process id runs `words`."""
   return [sys.executable, "-I", "-S", "-c", _FOLLOW, str(os.getpid()), *words]
+
+
+def start_python(
+  *words: str, folder: str | os.PathLike[str] | None = None, **environment: str
+) -> subprocess.Popen[str]:
+  """Python with these arguments, in a folder, and with these variables besides those of this process."""
+  return subprocess.Popen(
+    ending_with_this([sys.executable, *words]),
+    env={**os.environ, **environment},
+    cwd=folder,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
 
 
 def end_with_parent() -> None:

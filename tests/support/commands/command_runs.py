@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping
 import json
-import os
 import pathlib
 import subprocess
-import sys
 from typing import Any
 
 import numpy as np
-from support.commands.child_processes import ending_with_this, free_addresses, words
+from support.commands.child_processes import free_addresses, start_python, words
 from support.commands.forked_commands import ROOT
 from support.tiny_records import SPEC, tiny_config, write_train_and_eval
 
@@ -39,13 +37,7 @@ def start(
   flags: Mapping[str, Any], *, script: str = "run_pretrain", **environment: str
 ) -> subprocess.Popen[str]:
   """Starts a command of tpu_scripts."""
-  return subprocess.Popen(
-    ending_with_this([sys.executable, str(ROOT / f"tpu_scripts/{script}.py"), *words(flags)]),
-    env={**os.environ, **environment},
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  )
+  return start_python(str(ROOT / f"tpu_scripts/{script}.py"), *words(flags), **environment)
 
 
 def start_workers(

@@ -5,27 +5,12 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
-from typing import Any, NamedTuple, Self
+import types
+from typing import Any, Self
 
-from support.commands.child_processes import ending_with_this, free_addresses, words
+from support.commands.child_processes import free_addresses, start_python, words
 from support.commands.forked_commands import ROOT
 from support.tpu.programs import FAULTS
-
-
-class EmulatedRun(NamedTuple):
-  """What became of a command.
-
-  Attributes:
-    status: exit status, or the traceback of an error the command did not explain.
-    stdout, stderr: what it printed.
-    programs: what `programs.describe` says of every traced TPU program.
-  """
-
-  status: int | str
-  stdout: str
-  stderr: str
-  programs: list[dict[str, Any]]
 
 
 def start(
@@ -54,22 +39,20 @@ def _python(
   module: str, *arguments: str, folder: pathlib.Path | None = None
 ) -> subprocess.Popen[str]:
   paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-  return subprocess.Popen(
-    ending_with_this([sys.executable, "-m", f"support.tpu.{module}", *arguments]),
-    env={**os.environ, "PYTHONPATH": paths},
-    cwd=folder,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  )
+  words = ["-m", f"support.tpu.{module}", *arguments]
+  return start_python(*words, folder=folder, PYTHONPATH=paths)
 
 
-def results(process: subprocess.Popen[str]) -> list[EmulatedRun]:
-  """Waits for the process and returns one result a run."""
-  return [EmulatedRun(**each) for each in _last_line(process)]
+def results(process: subprocess.Popen[str]) -> list[types.SimpleNamespace]:
+  """Waits for the process and returns one result a run.
+
+  A result has `status`, the exit status or the traceback of an error that the command did not explain; what it printed
+  as `stdout` and `stderr`; and in `programs` what `programs.describe` says of each traced TPU program.
+  """
+  return [types.SimpleNamespace(**run) for run in _last_line(process)]
 
 
-def succeeded(process: subprocess.Popen[str]) -> list[EmulatedRun]:
+def succeeded(process: subprocess.Popen[str]) -> list[types.SimpleNamespace]:
   """`results`, all of them good: exit status 0, and no program that a TPU could not run."""
   found = results(process)
   for run in found:
