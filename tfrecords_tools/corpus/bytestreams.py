@@ -115,13 +115,6 @@ def with_line_feeds(chunks: Iterable[bytes]) -> Iterator[bytes]:
   yield held.replace(b"\r", b"\n")
 
 
-def counted(file: CorpusFile) -> Iterator[bytes]:
-  """The chunks of a file, whose bytes are counted."""
-  for chunk in file.chunks:
-    file.stats.bytes_read += len(chunk)
-    yield chunk
-
-
 def read_text_lines(file: CorpusFile, *, limit: int) -> Iterator[str]:
   """Lines of text without their end (LF, CRLF or CR).
 
@@ -131,7 +124,7 @@ def read_text_lines(file: CorpusFile, *, limit: int) -> Iterator[str]:
   stats = file.stats
   begun_line = b""
   # A line may go over several chunks.
-  for number, chunk in enumerate(with_line_feeds(counted(file))):
+  for number, chunk in enumerate(with_line_feeds(file.chunks)):
     if number == 0:
       chunk = chunk.removeprefix(_BOM)
     lines = (begun_line + chunk).split(b"\n")

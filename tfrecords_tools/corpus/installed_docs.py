@@ -4,7 +4,7 @@ The work of `extract_installed_docs.py`.
 """
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 import concurrent.futures
 import functools
 import inspect
@@ -26,9 +26,9 @@ _SKIPPED = re.compile(
   r"|(_pb2|_pb2_grpc|_tests?)\.py$"
 )
 _SKIPPED_FOLDERS = re.compile(r"\.|(site|dist)-packages$")
-_BATCH = 32  # Source files a task of a worker process.
+_FILES_AT_ONCE = 32  # Of a worker process.
 # Underlined, or "Args:".
-_HEADING = re.compile(r"(?:.*\n([-=~^\"'*+#._])\1{2,}|[A-Za-z][A-Za-z ]{1,30}:)(?:\n|$)")
+_HEADING = re.compile(r"\A(?:.*\n([-=~^\"'*+#._])\1{2,}|[A-Za-z][A-Za-z ]{1,30}:)(?:\n|$)")
 _NOT_TEXT = re.compile(r"\s|:\w|@\w|\.\.")  # Indented, ":param x:", ".. directive".
 _BULLET = re.compile(r"^([-*+•]|\d{1,2}[.)])\s+")
 _FENCED_CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -75,19 +75,18 @@ def extract(settings: Extraction) -> str:
   """Writes the documents, each sentence only at its first place; returns a summary."""
   files.makedirs(settings.output_dir)
   sources = source_files()
-  batches = [sources[start : start + _BATCH] for start in range(0, len(sources), _BATCH)]
   documents: list[list[str]] = []
   known_sentences: set[str] = set()
   size = 0
   with concurrent.futures.ProcessPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-    read_batch = functools.partial(read_documents, documents=settings.documents)
-    read_batches = progress.track(
-      pool.map(read_batch, batches),
-      len(batches),
+    read_file = functools.partial(read_documents, documents=settings.documents)
+    documents_of_files = progress.track(
+      pool.map(read_file, sources, chunksize=_FILES_AT_ONCE),
+      len(sources),
       desc="Reading documentation",
-      unit="batches of files",
+      unit="files",
     )
-    for document in itertools.chain.from_iterable(read_batches):
+    for document in itertools.chain.from_iterable(documents_of_files):
       # Many packages repeat the sentences of others.
       distinct = dict.fromkeys(document)
       sentences = [sentence for sentence in distinct if sentence not in known_sentences]
@@ -132,27 +131,23 @@ def source_files() -> list[str]:
   return [paths[relative] for relative in sorted(paths)]
 
 
-def read_documents(paths: Sequence[str], *, documents: str) -> list[list[str]]:
-  """The documents of some source files, each a list of sentences.
+def read_documents(path: str, *, documents: str) -> list[list[str]]:
+  """The documents of a source file, each a list of sentences.
 
   Args:
-    paths: of the source files.
+    path: of the source file.
     documents: `module` or `docstring`: what one document is.
   """
-  read: list[list[str]] = []
-  for path in paths:
-    try:
-      with open(path, encoding="utf-8") as stream, warnings.catch_warnings():
-        # Invalid escapes and the like in the sources of others.
-        warnings.simplefilter("ignore")
-        texts = [prose(docstring) for docstring in docstrings(ast.parse(stream.read()))]
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-      continue  # Not this Python's syntax (templates, Python 2), or not text.
-    if documents == "docstring":
-      read += texts
-    else:
-      read.append(list(itertools.chain.from_iterable(texts)))
-  return read
+  try:
+    with open(path, encoding="utf-8") as stream, warnings.catch_warnings():
+      # Invalid escapes and the like in the sources of others.
+      warnings.simplefilter("ignore")
+      texts = [prose(docstring) for docstring in docstrings(ast.parse(stream.read()))]
+  except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+    return []  # Not this Python's syntax (templates, Python 2), or not text.
+  if documents == "docstring":
+    return texts
+  return [list(itertools.chain.from_iterable(texts))]
 
 
 def docstrings(node: ast.AST) -> Iterator[str]:
@@ -176,9 +171,8 @@ def prose(docstring: str) -> list[str]:
   for block in re.split(r"\n\s*\n", text):
     if block.startswith(">>>"):
       continue
-    if _HEADING.match(block):
-      block = _HEADING.sub("", block, count=1)
-    lines = [_BULLET.sub("", line) for line in block.split("\n") if not _NOT_TEXT.match(line)]
+    text_lines = _HEADING.sub("", block).split("\n")
+    lines = [_BULLET.sub("", line) for line in text_lines if not _NOT_TEXT.match(line)]
     paragraph = re.sub("::$", ":", " ".join(lines))
     for pattern, replacement in _MARKUP:
       paragraph = pattern.sub(replacement, paragraph)

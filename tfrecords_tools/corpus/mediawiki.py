@@ -6,9 +6,7 @@ import re
 from typing import Any
 
 from albert_tf.errors import UserError, optional_package
-from tfrecords_tools.corpus.bytestreams import counted
-from tfrecords_tools.corpus.options import CorpusFile
-from tfrecords_tools.corpus.sentences import DocumentBuilder
+from tfrecords_tools.corpus.options import CorpusFile, Part
 
 _ARTICLES = 0  # The namespace of articles.
 # Sections of links and lists, left out.
@@ -29,11 +27,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _BROKEN_LINE = re.compile(r"(?<=[\w,;)])\n(?=[a-z(])")  # A sentence that goes on in the next line.
 
 
-def read_mediawiki(file: CorpusFile) -> Iterator[list[str]]:
+def read_mediawiki(file: CorpusFile) -> Iterator[Part]:
   """`mediawiki`: an article a document; redirects and pages that are no articles are skipped."""
-  # Deferred, like the parser: only dumps need them.
-  from xml.etree import ElementTree
-
   purpose = f"{file.path} is a dump of Wikipedia, which needs"
   mwxml = optional_package("mwxml", extra="data", purpose=purpose)
   number = 0
@@ -47,15 +42,15 @@ def read_mediawiki(file: CorpusFile) -> Iterator[list[str]]:
       if not is_article or revision is None or not revision.text:
         file.stats.skipped_records += 1
         continue
-      builder = DocumentBuilder(file)
       for paragraph in plain_paragraphs(revision.text):
-        yield from builder.add_text(paragraph)
-      yield from builder.end()
+        yield file.sentences(paragraph)
+      yield None
   except UserError:
     raise
-  # The last four are of another root, a page without a title, or with an id or a time that is none.
+  # The first is of bad XML. The last four are of another root, a page without a title, or with an
+  # id or a time that is none.
   except (
-    ElementTree.ParseError,
+    SyntaxError,
     mwxml.errors.MalformedXML,
     AssertionError,
     AttributeError,
@@ -73,7 +68,7 @@ class _TextStream:
 
   def __init__(self, file: CorpusFile):
     self._stats = file.stats
-    self._texts = codecs.iterdecode(counted(file), "utf-8", "replace")
+    self._texts = codecs.iterdecode(file.chunks, "utf-8", "replace")
 
   def read(self, size: int = -1) -> str:
     """The next part, of any size; empty at the end."""

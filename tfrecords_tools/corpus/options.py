@@ -6,6 +6,10 @@ import dataclasses
 from typing import Any
 
 from albert_tf.settings import Settings, setting
+from tfrecords_tools.corpus.sentences import split_sentences
+
+# What a reader yields: sentences that go on a document, or None where it ends.
+Part = list[str] | None
 
 
 class CorpusOptions(Settings):
@@ -84,3 +88,7 @@ class CorpusFile:
   chunks: Iterable[bytes]
   options: CorpusOptions
   stats: CorpusStats
+
+  def sentences(self, paragraph: str) -> list[str]:
+    """The sentences of running text."""
+    return split_sentences(paragraph, language=self.options.language)

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator
 import contextlib
+import itertools
 import json
 import re
 
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus import mediawiki, structured, text
 from tfrecords_tools.corpus.bytestreams import read_chunks, split_head
-from tfrecords_tools.corpus.options import CorpusFile, CorpusOptions, CorpusStats
+from tfrecords_tools.corpus.options import CorpusFile, CorpusOptions, CorpusStats, Part
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b\x1c\x1d\x1e\x1f\b")
@@ -65,13 +66,41 @@ def iter_documents(path: str, options: CorpusOptions, *, stats: CorpusStats) -> 
     stats.formats[kind] += 1
     if head:
       if kind != "parquet":
-        chunks = _without_nul(chunks, path)
-      for document in _READERS[kind](CorpusFile(path, head, chunks, options, stats)):
+        chunks = _checked(chunks, path, stats)
+      file = CorpusFile(path, head, chunks, options, stats)
+      for document in _join_parts(_READERS[kind](file), file):
         stats.documents += 1
         stats.sentences += len(document)
         yield document
   if stats.documents == before:
     stats.empty_files += 1
+
+
+def _join_parts(parts: Iterable[Part], file: CorpusFile) -> Iterator[list[str]]:
+  """Joins what a reader yields to documents, and limits their size, so that memory is bounded."""
+  document: list[str] = []
+  size = 0
+  was_cut = False
+  for sentences in itertools.chain(parts, [None]):
+    if sentences is None:
+      if document:
+        yield document
+      document = []
+      size = 0
+      was_cut = False
+      continue
+
+    for sentence in sentences:
+      if size > file.options.max_document_bytes:
+        yield document
+        document = []
+        size = 0
+        # A document is counted once, however often it is cut.
+        if not was_cut:
+          file.stats.long_documents += 1
+        was_cut = True
+      document.append(sentence)
+      size += len(sentence)
 
 
 def _check_is_text(head: bytes, path: str) -> None:
@@ -93,8 +122,8 @@ def _check_is_text(head: bytes, path: str) -> None:
     )
 
 
-def _without_nul(chunks: Iterable[bytes], path: str) -> Iterator[bytes]:
-  """Yields the text; raises `UserError` for a NUL, which may come from a disk failure."""
+def _checked(chunks: Iterable[bytes], path: str, stats: CorpusStats) -> Iterator[bytes]:
+  """Yields and counts the text; a NUL, which may come from a disk failure, is a `UserError`."""
   position = 0
   for chunk in chunks:
     if b"\0" in chunk:
@@ -102,6 +131,7 @@ def _without_nul(chunks: Iterable[bytes], path: str) -> Iterator[bytes]:
         _BINARY.format(f"{path}, with a NUL at byte {position + chunk.index(0):,} of its text")
       )
     position += len(chunk)
+    stats.bytes_read += len(chunk)
     yield chunk
 
 
@@ -133,7 +163,12 @@ def _detect(head: bytes, path: str, options: CorpusOptions) -> str:
     )
   if start.startswith("{") and _is_json_lines(start):
     return "jsonl"
-  other_kind = _other_kind(start)
+  other_kind = None
+  for kind, beginning in _NOT_PLAIN.items():
+    if re.match(beginning, start, re.DOTALL | re.IGNORECASE):
+      other_kind = kind
+  if text.is_table(start):
+    other_kind = "a table, as CSV"
   if other_kind:
     raise UserError(
       "--input_format=auto takes plain text, MediaWiki dumps, Parquet, and JSON with one object a "
@@ -158,13 +193,3 @@ def _is_json_lines(start: str) -> bool:
     return isinstance(json.loads(first_line), dict)
   except ValueError:
     return not following  # A first record longer than the head.
-
-
-def _other_kind(start: str) -> str:
-  """What a file begins like that is no plain text and has no reader; empty for plain text."""
-  for kind, beginning in _NOT_PLAIN.items():
-    if re.match(beginning, start, re.DOTALL | re.IGNORECASE):
-      return kind
-  if text.is_table(start):
-    return "a table, as CSV"
-  return ""

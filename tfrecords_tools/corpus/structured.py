@@ -8,14 +8,13 @@ from typing import Any
 from albert_tf import files
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus.bytestreams import decode, read_text_lines
-from tfrecords_tools.corpus.options import CorpusFile
-from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
+from tfrecords_tools.corpus.options import CorpusFile, Part
 
 PARQUET_MAGIC = b"PAR1"
 _PARQUET_ROWS = 64  # Rows decoded at a time.
 
 
-def read_json_lines(file: CorpusFile) -> Iterator[list[str]]:
+def read_json_lines(file: CorpusFile) -> Iterator[Part]:
   """`jsonl`: one JSON object a line; its `text_field` is a string, or a list of sentences."""
   limit = file.options.max_record_bytes
   field = file.options.text_field
@@ -34,10 +33,11 @@ def read_json_lines(file: CorpusFile) -> Iterator[list[str]]:
       raise _no_field(field, where, type(record).__name__)
     if field not in record:
       raise _no_field(field, where, sorted(record))
-    yield from _text_document(record[field], where, file)
+    yield _sentences(record[field], where, file)
+    yield None
 
 
-def read_parquet(file: CorpusFile) -> Iterator[list[str]]:
+def read_parquet(file: CorpusFile) -> Iterator[Part]:
   """`parquet`: one row a document; the column `text_field` is a string, or a list of sentences."""
   import pyarrow as pa  # A second to import, and most corpora are text.
   import pyarrow.parquet as pq
@@ -53,7 +53,8 @@ def read_parquet(file: CorpusFile) -> Iterator[list[str]]:
       for batch in table.iter_batches(_PARQUET_ROWS, columns=[field], use_threads=False):
         for value in _as_bytes(batch.column(0), pa):
           row += 1
-          yield from _text_document(value, f"{file.path}, row {row}", file)
+          yield _sentences(value, f"{file.path}, row {row}", file)
+          yield None
           file.stats.bytes_read += sum(len(item) for item in _items(value))
   except UserError:
     raise
@@ -96,8 +97,8 @@ def _items(value: Any) -> list[Any]:
   return [item for item in items if item is not None]
 
 
-def _text_document(value: Any, where: str, file: CorpusFile) -> Iterator[list[str]]:
-  """The document of a text, or of a list of sentences; one without sentences is left out.
+def _sentences(value: Any, where: str, file: CorpusFile) -> list[str]:
+  """The sentences of a text, or of a list of them.
 
   Args:
     value: strings, or bytes of UTF-8.
@@ -120,10 +121,8 @@ def _text_document(value: Any, where: str, file: CorpusFile) -> Iterator[list[st
       sentences.append(" ".join(text.split()))
     else:
       for line in text.splitlines():
-        sentences += split_sentences(line, language=file.options.language)
+        sentences += file.sentences(line)
   sentences = [sentence for sentence in sentences if sentence]
   if not sentences:
     file.stats.skipped_records += 1
-  builder = DocumentBuilder(file)
-  yield from builder.add(sentences)
-  yield from builder.end()
+  return sentences

@@ -9,8 +9,8 @@ import re
 from typing import NamedTuple
 
 from tfrecords_tools.corpus.bytestreams import read_text_lines
-from tfrecords_tools.corpus.options import CorpusFile
-from tfrecords_tools.corpus.sentences import DocumentBuilder, split_sentences
+from tfrecords_tools.corpus.options import CorpusFile, Part
+from tfrecords_tools.corpus.sentences import split_sentences
 
 _CHAPTER = re.compile(
   r"^\s*(CHAPTER|Chapter|BOOK|Book|PART|Part|VOLUME|Volume)\s+"
@@ -32,20 +32,18 @@ _TABLE_ROWS = 0.9  # So many of a table's rows have as many cells as the first.
 _PARAGRAPH_CHARS = 1 << 16  # A wrapped paragraph that never ends is split into sentences in parts.
 
 
-def read_sentence_lines(file: CorpusFile) -> Iterator[list[str]]:
+def read_sentence_lines(file: CorpusFile) -> Iterator[Part]:
   """`lines`: one sentence a line, a blank line (or the end of the file) ends a document."""
-  builder = DocumentBuilder(file)
   for line in read_text_lines(file, limit=file.options.max_line_bytes):
     text = line.strip()
     if not text:
-      yield from builder.end()
+      yield None
     # So long a line cannot be one sentence.
     elif len(text) > file.options.max_sentence_chars:
       file.stats.long_lines += 1
-      yield from builder.add_text(text)
+      yield file.sentences(text)
     else:
-      yield from builder.add([text])
-  yield from builder.end()
+      yield [text]
 
 
 class _Paragraph(NamedTuple):
@@ -62,19 +60,17 @@ class _Paragraph(NamedTuple):
   is_heading: bool = False
 
 
-def read_paragraphs(file: CorpusFile) -> Iterator[list[str]]:
+def read_paragraphs(file: CorpusFile) -> Iterator[Part]:
   """`paragraphs`: running text; `paragraph_layout` says what lines and blank lines mean."""
   find_paragraphs = _LAYOUTS[paragraph_layout(file.head)]
   lines = read_text_lines(file, limit=file.options.max_line_bytes)
-  builder = DocumentBuilder(file)
   for paragraph in find_paragraphs(lines):
     if paragraph.ends_document:
-      yield from builder.end()
+      yield None
     if paragraph.is_heading:
-      yield from builder.add([paragraph.text])
+      yield [paragraph.text]
     else:
-      yield from builder.add_text(paragraph.text)
-  yield from builder.end()
+      yield file.sentences(paragraph.text)
 
 
 def _wikitext_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:

@@ -16,7 +16,7 @@ from albert_tf.records import Manifest, RecordFile
 from tfrecords_tools.corpus import detect_format
 from tfrecords_tools.pretraining.job import Job, input_of
 from tfrecords_tools.pretraining.settings import PASSES_OF_READING
-from tfrecords_tools.pretraining.stages import BlockMaker, BlockResult, read_blocks
+from tfrecords_tools.pretraining.stages import BlockMaker, BlockResult, read_blocks, record_bytes
 from tfrecords_tools.pretraining.statistics import baseline
 
 _WORTH_AN_ESTIMATE = 64 << 20  # Bytes of text times passes; fewer take seconds.
@@ -121,17 +121,16 @@ def estimate(job: Job) -> Estimate | None:
   largest_file = job.sizes.index(max(job.sizes))
   start = time.monotonic()
   block = next(read_blocks(sample, largest_file))
-  record_bytes = 0
+  sample_bytes = 0
   for _, instances_of_split in make_instances(block, BlockResult(sample)):
-    for instances in instances_of_split:
-      record_bytes += sum(map(len, instances.records))
+    sample_bytes += sum(map(record_bytes, instances_of_split))
   seconds = time.monotonic() - start
 
   # All of the text, in all passes; reading is done once.
   text_ratio = text_bytes / max(1, block.num_bytes)
   work_ratio = (num_passes + PASSES_OF_READING) / (1 + PASSES_OF_READING)
   return Estimate(
-    record_bytes=round(record_bytes * text_ratio * num_passes),
+    record_bytes=round(sample_bytes * text_ratio * num_passes),
     seconds=seconds * text_ratio * work_ratio,
   )
 

@@ -59,7 +59,7 @@ class Stream:
     return heads
 
 
-def is_held_out(document: Iterable[str], *, seed: int, eval_fraction: float) -> bool:
+def is_held_out(document: Iterable[str], seed: int, eval_fraction: float) -> bool:
   """Whether a document belongs to the held-out split, by its sentences and the seed alone.
 
   So a larger input, or the same in another order, holds out the same documents; and copies of one

@@ -67,27 +67,24 @@ def read_blocks(job: Job, file_index: int) -> Iterator[Block]:
     UserError: the file cannot be read, or has changed since the job was made.
   """
   stats = CorpusStats()
-  documents: list[list[str]] = []
-  size = 0
-  index = 0
   first_document = 0
   bytes_before = 0
-  for document in iter_documents(job.paths[file_index], job.options, stats=stats):
-    if size >= job.block_bytes:
-      # Before a block is handed over: a file that was cut short looks as if it ended there.
-      job.check_input(file_index)
-      num_bytes = stats.bytes_read - bytes_before
-      yield Block(file_index, index, first_document, documents, num_bytes)
-      bytes_before = stats.bytes_read
-      first_document += len(documents)
-      index += 1
-      documents = []
-      size = 0
-    documents.append(document)
-    size += sum(map(len, document)) + len(document)  # Each sentence with its line end.
-  job.check_input(file_index)
-  num_bytes = stats.bytes_read - bytes_before
-  yield Block(file_index, index, first_document, documents, num_bytes, stats)
+  all_documents = iter_documents(job.paths[file_index], job.options, stats=stats)
+  for index, documents in enumerate(portions(all_documents, job.block_bytes, _text_size)):
+    # Before a block is handed over: a file that was cut short looks as if it ended there.
+    job.check_input(file_index)
+    corpus = None
+    # Only at its end has a file too little text for a block.
+    if sum(map(_text_size, documents)) < job.block_bytes:
+      corpus = stats
+    num_bytes = stats.bytes_read - bytes_before
+    yield Block(file_index, index, first_document, documents, num_bytes, corpus)
+    bytes_before = stats.bytes_read
+    first_document += len(documents)
+
+
+def _text_size(document: Sequence[str]) -> int:
+  return sum(map(len, document)) + len(document)  # Each sentence with its line end.
 
 
 # Make.
@@ -163,19 +160,16 @@ class BlockMaker:
       max_sentence_tokens = settings.max_num_tokens // 2
     tokenized = self._tokenize(block.documents, max_sentence_tokens=max_sentence_tokens)
 
-    held_out = [
-      is_held_out(sentences, seed=settings.random_seed, eval_fraction=settings.eval_fraction)
-      for sentences in block.documents
-    ]
-    is_first_block = block.file_index == 0 and block.first_document == 0
-    if is_first_block and held_out and settings.eval_fraction > 0:
-      # Whatever was drawn, so that a small corpus has a document for evaluation.
-      held_out[0] = True
-
     documents_of: dict[str, list[TokenizedDocument]] = {split: [] for split in SPLITS}
-    for document, is_for_eval in zip(tokenized, held_out, strict=True):
-      split = "eval" if is_for_eval else "train"
-      documents_of[split].append(document)
+    # The first document whatever is drawn, so that a small corpus has one for evaluation.
+    is_for_eval = block.file_index == block.first_document == 0 and settings.eval_fraction > 0
+    for sentences, document in zip(block.documents, tokenized, strict=True):
+      is_drawn = is_held_out(sentences, settings.random_seed, settings.eval_fraction)
+      if is_for_eval or is_drawn:
+        documents_of["eval"].append(document)
+      else:
+        documents_of["train"].append(document)
+      is_for_eval = False
     return documents_of
 
   def _instances(
@@ -268,13 +262,13 @@ def write_runs(prefix: str, split: str, made: Iterable[Instances]) -> list[Run]:
     made: the instances of the block and split.
   """
   runs = []
-  for number, waiting in enumerate(portions(made, RUN_BYTES, _record_bytes)):
+  for number, waiting in enumerate(portions(made, RUN_BYTES, record_bytes)):
     if waiting:
       runs.append(_write_run(f"{prefix}-{split}-{number:04d}.run", split, waiting))
   return runs
 
 
-def _record_bytes(instances: Instances) -> int:
+def record_bytes(instances: Instances) -> int:
   return sum(map(len, instances.records))
 
 
