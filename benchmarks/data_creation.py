@@ -28,7 +28,7 @@ from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.create import create_records
 from tfrecords_tools.pretraining.job import make_job
-from tfrecords_tools.pretraining.local import LocalRunner
+from tfrecords_tools.pretraining.local import make_locally
 from tfrecords_tools.pretraining.settings import RecordSettings
 
 _CORPUS = common.define_corpus_flags()
@@ -88,7 +88,7 @@ def _time_ours(text: str, tokenizer: AlbertTokenizer) -> _Instances:
       settings=_settings(),
       options=CorpusOptions(input_format="lines"),
     )
-    manifest = create_records(job, LocalRunner())
+    manifest = create_records(job, make_locally)
     return _Instances(manifest.num_records("train"), time.process_time() - begin)
 
 

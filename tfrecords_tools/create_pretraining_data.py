@@ -9,6 +9,7 @@ The same command continues an interrupted run.
 """
 
 from collections.abc import Sequence
+import functools
 import os
 import sys
 import time
@@ -27,7 +28,7 @@ from albert_tf.tokenization import load_tokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.create import Runner, create_records
 from tfrecords_tools.pretraining.job import make_job
-from tfrecords_tools.pretraining.local import LocalRunner
+from tfrecords_tools.pretraining.local import make_locally
 from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
 from tfrecords_tools.pretraining.statistics import format_summary
 
@@ -94,6 +95,7 @@ def main(beam_options: Sequence[str]) -> None:
   manifest = create_records(
     job,
     make_runner(work, beam_options),
+    sorts_on_disk=work.runner == "local",
     notice=lambda text: print(text, file=sys.stderr, flush=True),
   )
   print(format_summary(manifest))
@@ -103,9 +105,10 @@ def main(beam_options: Sequence[str]) -> None:
 
 def make_runner(work: Work, beam_options: Sequence[str]) -> Runner:
   if work.runner == "beam":
-    from tfrecords_tools.pretraining.beam import BeamRunner  # Apache Beam takes seconds to import.
+    # Apache Beam takes seconds to import.
+    from tfrecords_tools.pretraining.beam import make_on_beam
 
-    return BeamRunner(beam_options)
+    return functools.partial(make_on_beam, arguments=beam_options)
   # Only Beam takes further arguments; here they are files that the shell has put in.
   if beam_options:
     raise UserError(
@@ -118,7 +121,7 @@ def make_runner(work: Work, beam_options: Sequence[str]) -> Runner:
       f"--work_dir={work.work_dir}. Name a local directory as --work_dir; the records go to "
       "--output_dir."
     )
-  return LocalRunner(num_workers=work.num_workers)
+  return functools.partial(make_locally, num_workers=work.num_workers)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from albert_tf.records import Manifest, PretrainingSpec, missing_files, read_rec
 from albert_tf.records import features as names
 from albert_tf.records.parse import decode_example
 from albert_tf.tokenization import Tokenizer
-from tfrecords_tools.pretraining.masking import prediction_budget
 from tfrecords_tools.pretraining.statistics import KINDS
 
 _MOST_PROBLEMS = 20  # Problems described; all are counted.
@@ -124,20 +123,16 @@ def _check_file(path: str, findings: Findings) -> None:
   if manifest is None:
     return
   # A file that is not listed was put there by someone else.
-  described = {file.name: (file.num_bytes, file.crc32c) for file in manifest.files}
-  if name not in described:
+  crcs = {file.name: file.crc32c for file in manifest.files}
+  if name not in crcs:
     findings.report(path, "the manifest does not list it")
     return
   crc = 0
   with files.open_binary(path) as stream:
     while chunk := stream.read(1 << 20):
       crc = google_crc32c.extend(crc, chunk)
-  measured = (files.size(path), f"{crc:08x}")
-  if measured != described[name]:
-    findings.report(
-      path,
-      f"its bytes and CRC32C are {measured}, and not {described[name]} as the manifest says",
-    )
+  if f"{crc:08x}" != crcs[name]:
+    findings.report(path, f"its CRC32C is {crc:08x}, and not {crcs[name]} as the manifest says")
 
 
 def views(path: str, tokenizer: Tokenizer, findings: Findings) -> Iterator[tuple[int, View]]:
@@ -150,10 +145,9 @@ def views(path: str, tokenizer: Tokenizer, findings: Findings) -> Iterator[tuple
     )
     validator = Validator(
       tokenizer,
-      spec=manifest.spec,
+      manifest.spec,
       whole_word=manifest.whole_word,
       sentence_pair=manifest.sentence_pair,
-      masked_lm_prob=manifest.settings["masked_lm_prob"],
     )
   try:
     for index, record in enumerate(read_records(path)):
@@ -162,7 +156,7 @@ def views(path: str, tokenizer: Tokenizer, findings: Findings) -> Iterator[tuple
         # Records of other programs have the lengths of the first.
         max_seq_length = len(features.get(names.INPUT_IDS, ()))
         max_predictions = len(features.get(names.MASKED_LM_IDS, ()))
-        validator = Validator(tokenizer, spec=PretrainingSpec(max_seq_length, max_predictions))
+        validator = Validator(tokenizer, PretrainingSpec(max_seq_length, max_predictions))
       problems = validator.problems(features)
       for problem in problems:
         findings.report(f"{path}, record {index}", problem)
@@ -181,20 +175,17 @@ class Validator:
     spec: S and P.
     whole_word: where words start, none of which may be masked in part: one of `WORD_RULES`.
     sentence_pair: kind of the pairs; `none` has one segment, and no label 1, as `ordered`.
-    masked_lm_prob: share of the tokens that may be masked; None: any.
   """
 
   def __init__(
     self,
     tokenizer: Tokenizer,
-    *,
     spec: PretrainingSpec,
+    *,
     whole_word: str = "original",
     sentence_pair: str = "sop",
-    masked_lm_prob: float | None = None,
   ):
     self._tokenizer = tokenizer
-    self._spec = spec
     self._lengths = {name: spec.length(name) for name in names.ALL_FEATURES}
     self._special_ids = [
       tokenizer.pad_id,
@@ -208,7 +199,6 @@ class Validator:
     if sentence_pair == "none":
       self._num_separators = 1
     self._has_labels = sentence_pair not in ("none", "ordered")
-    self._masked_lm_prob = masked_lm_prob
 
   def problems(self, features: Mapping[str, np.ndarray]) -> list[str]:
     """The problems of an instance; empty without any."""
@@ -228,18 +218,16 @@ class Validator:
     num_tokens = len(view.ids)
     num_predictions = len(view.positions)
     # Masks and padding.
-    for name, count in (
-      (names.INPUT_MASK, num_tokens),
-      (names.MASKED_LM_WEIGHTS, num_predictions),
+    for mask_name, padded_names, count in (
+      (names.INPUT_MASK, names.TOKEN_FEATURES, num_tokens),
+      (names.MASKED_LM_WEIGHTS, names.PREDICTION_FEATURES, num_predictions),
     ):
-      if not np.array_equal(features[name], np.arange(len(features[name])) < count):
-        yield f"{name} is not ones followed by zeros"
-    for name in names.TOKEN_FEATURES:
-      if features[name][num_tokens:].any():
-        yield f"{name} is not 0 in its padding"
-    for name in names.PREDICTION_FEATURES:
-      if features[name][num_predictions:].any():
-        yield f"{name} is not 0 in its padding"
+      mask = features[mask_name]
+      if not np.array_equal(mask, np.arange(len(mask)) < count):
+        yield f"{mask_name} is not ones followed by zeros"
+      for name in padded_names:
+        if features[name][count:].any():
+          yield f"{name} is not 0 in its padding"
 
     # Ids and labels.
     vocab_size = self._tokenizer.vocab_size
@@ -256,14 +244,6 @@ class Validator:
       yield "masked_lm_positions are not increasing positions of the sequence"
     elif np.isin(view.labels, self._special_ids).any():
       yield "a special token is an answer"
-    if self._masked_lm_prob is not None:
-      budget = prediction_budget(
-        num_tokens,
-        masked_lm_prob=self._masked_lm_prob,
-        max_predictions=self._spec.max_predictions_per_seq,
-      )
-      if num_predictions > budget:
-        yield f"{num_predictions} tokens are masked and not {budget}"
 
   def _sequence_problems(self, view: View) -> Iterator[str]:
     """Problems of segments and words."""
@@ -284,11 +264,9 @@ class Validator:
     is_special = np.isin(ids, self._special_ids)
     starts_word = self._word_starts[ids] | is_special
     is_first = starts_word.copy()
-    is_first[:1] = True
     is_first[1:] |= is_special[:-1]  # The token after a special token begins a word.
     word_numbers = np.cumsum(is_first)
-    is_masked = np.zeros(len(ids), bool)
-    is_masked[view.positions] = True
+    is_masked = np.isin(np.arange(len(ids)), view.positions)
     if not np.array_equal(view.boundary, starts_word):
       yield "token_boundary is not where words start"
     elif np.isin(word_numbers[is_masked], word_numbers[~is_masked]).any():
@@ -302,10 +280,8 @@ class Measurements:
     self._mask_id = tokenizer.mask_id
     self._totals: collections.Counter[str] = collections.Counter()
     # Length → number of runs.
-    self._runs: dict[str, collections.Counter[int]] = {
-      "run_pieces": collections.Counter(),
-      "run_words": collections.Counter(),
-    }
+    self._run_pieces: collections.Counter[int] = collections.Counter()
+    self._run_words: collections.Counter[int] = collections.Counter()
 
   def add(self, view: View) -> None:
     # What stands at the masked positions.
@@ -328,8 +304,8 @@ class Measurements:
     ends_run = np.flatnonzero(np.diff(view.positions) > 1) + 1
     for run in np.split(view.positions, ends_run):
       if len(run):
-        self._runs["run_pieces"][len(run)] += 1
-        self._runs["run_words"][max(1, int(view.boundary[run].sum()))] += 1
+        self._run_pieces[len(run)] += 1
+        self._run_words[max(1, int(view.boundary[run].sum()))] += 1
 
   def summary(self) -> dict[str, Any]:
     """Means and shares; {} without an instance.
@@ -350,7 +326,7 @@ class Measurements:
     }
     for kind in KINDS:
       summary[kind] = totals[kind] / max(1, totals["predictions"])
-    for name, runs in self._runs.items():
+    for name, runs in (("run_pieces", self._run_pieces), ("run_words", self._run_words)):
       summary[name] = {str(length): runs[length] / runs.total() for length in sorted(runs)}
     return summary
 

@@ -74,7 +74,9 @@ def make(
     UserError: a file cannot be read, the vocabulary cannot be made, or another process makes one of
       this prefix.
   """
-  is_large = sum(map(files.size, paths)) > _SHOW_LOG_ABOVE_BYTES
+  log_level = 2  # Only errors.
+  if sum(map(files.size, paths)) > _SHOW_LOG_ABOVE_BYTES:
+    log_level = 0
   # A folder of the prefix, because other vocabularies may be made beside it.
   lock_directory = f"{model_prefix}.lock"
   # Two that train at once would mix their files.
@@ -82,7 +84,7 @@ def make(
   lock.acquire()
   try:
     sentences = read_sentences(paths, options, spec, stats=stats)
-    model = train(sentences, spec, large=is_large)
+    model = train(sentences, spec, log_level=log_level)
     lock.check()
     write(model, model_prefix=model_prefix, spec=spec)
   finally:
@@ -123,13 +125,15 @@ def read_sentences(
   )
 
 
-def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False) -> bytes:
+def train(
+  sentences: Iterator[str], spec: VocabularySpec, *, log_level: int = 2
+) -> bytes:
   """A serialized SentencePiece model of normalised sentences, sampled with a fixed seed.
 
   Args:
     sentences: normalised; read once.
     spec: settings of the vocabulary.
-    large: show SentencePiece's own progress, as training takes minutes.
+    log_level: of SentencePiece's own messages.
 
   Raises:
     UserError: there is no text, or SentencePiece cannot make such a vocabulary of it.
@@ -141,23 +145,19 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
     raise UserError(
       "The input must hold text. Received: files without a single sentence. Check --input."
     )
-  failure: BaseException | None = None
+  failures: list[BaseException] = []
 
   def guarded_sentences() -> Iterator[str | None]:
     # SentencePiece takes an exception for the end of the text and trains on what it has. At an item
     # that is no string it stops with an error of its own, so that is what it gets.
-    nonlocal failure
     try:
       yield first
       yield from sentences
     except (Exception, KeyboardInterrupt, SystemExit) as error:
-      failure = error
+      failures.append(error)
       yield None
 
   writer = io.BytesIO()
-  log_level = 2  # Only errors.
-  if large:
-    log_level = 0
   try:
     sentencepiece.SentencePieceTrainer.train(
       sentence_iterator=guarded_sentences(),
@@ -180,7 +180,7 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, large: bool = False
       minloglevel=log_level,
     )
   except RuntimeError as error:
-    if failure is not None:
+    for failure in failures:
       raise failure from error
     raise UserError(
       f"SentencePiece must be able to train {spec.vocab_size:,} tokens on the text. Received from "

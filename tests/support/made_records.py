@@ -11,7 +11,7 @@ from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining import job, local
 from tfrecords_tools.pretraining.create import create_records
-from tfrecords_tools.pretraining.local import LocalRunner
+from tfrecords_tools.pretraining.local import make_locally
 
 
 def make(
@@ -20,12 +20,12 @@ def make(
   tokenizer: Tokenizer,
   *,
   block_bytes: int = 2000,
-  runner: Any = None,
+  runner: Any = make_locally,
   options: CorpusOptions | None = None,
   notice: Callable[[str], None] = lambda text: None,
   **more: Any,
 ) -> Manifest:
-  """`create_records` of files of lines, in so small blocks that there are many; in this process without `runner`."""
+  """`create_records` of files of lines, in so small blocks that there are many; in this process by default."""
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(job, "SMALLEST_BLOCK", block_bytes)
     patch.setattr(local, "_WORTH_PROCESSES", 0)  # A runner of several workers starts them.
@@ -36,7 +36,7 @@ def make(
       options=options or CorpusOptions(input_format="lines"),
       **more,
     )
-    return create_records(work, runner or LocalRunner(num_workers=1), notice=notice)
+    return create_records(work, runner, notice=notice)
 
 
 def contents(directory: str | pathlib.Path) -> dict[str, bytes]:

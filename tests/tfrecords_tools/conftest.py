@@ -7,10 +7,10 @@ from albert_tf.tokenization import AlbertTokenizer
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def tiny_model(tmp_path_factory):
   return tiny_corpus.train_model(str(tmp_path_factory.mktemp("vocab") / "tiny.model"))
 
 
 @pytest.fixture(scope="session")
-def tiny_tokenizer(tiny_model: str) -> AlbertTokenizer:
+def tiny_tokenizer(tiny_model):
   return AlbertTokenizer.from_pretrained(tiny_model)

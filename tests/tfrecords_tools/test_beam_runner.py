@@ -1,6 +1,6 @@
 """Apache Beam gives the bytes of the local runner, also after failures; and refusals."""
 
-import dataclasses
+import functools
 import gzip
 import pathlib
 import subprocess
@@ -13,7 +13,6 @@ from support import made_records, tiny_corpus
 from support.made_records import contents
 
 from albert_tf.errors import UserError
-from tfrecords_tools.pretraining.local import LocalRunner
 from tfrecords_tools.pretraining.settings import RecordSettings
 
 pytest.importorskip("apache_beam")
@@ -22,13 +21,14 @@ from support.commands.beam_services import beam_services
 from support.commands.child_processes import ending_with_this
 
 from tfrecords_tools.pretraining import beam as beam_runner
-from tfrecords_tools.pretraining.beam import BeamRunner
+from tfrecords_tools.pretraining.beam import make_on_beam
 
 _COMMAND = pathlib.Path(__file__).parents[2] / "tfrecords_tools" / "create_pretraining_data.py"
 _CHOICES = RecordSettings(
   max_seq_length=64,
   max_predictions_per_seq=8,
   dupe_factor=2,
+  sentence_pair="nsp",  # B of other documents, too.
   num_shards=3,
   num_eval_shards=1,
   eval_fraction=0.1,
@@ -37,37 +37,30 @@ _CHOICES = RecordSettings(
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-  """Two files of 40 documents, one of them compressed."""
+  """Two files of 15 documents, one of them compressed."""
   directory = tmp_path_factory.mktemp("corpus")
   rng = np.random.default_rng(11)
   plain, packed = directory / "a.txt", directory / "b.txt.gz"
-  plain.write_text(tiny_corpus.as_text(tiny_corpus.documents(rng, 40)), encoding="utf-8")
-  packed.write_bytes(gzip.compress(tiny_corpus.as_text(tiny_corpus.documents(rng, 40)).encode()))
+  plain.write_text(tiny_corpus.as_text(tiny_corpus.documents(rng, 15)), encoding="utf-8")
+  packed.write_bytes(gzip.compress(tiny_corpus.as_text(tiny_corpus.documents(rng, 15)).encode()))
   return [str(plain), str(packed)]
 
 
 @pytest.fixture
 def make(tiny_tokenizer):
-  """Makes records with small blocks; on Beam unless told otherwise."""
-
-  def run(corpus, output_dir, *, runner=None, choices=_CHOICES, **more):
-    runner = runner or BeamRunner()
-    return made_records.make(
-      corpus, output_dir, tiny_tokenizer, settings=choices, runner=runner, **more
-    )
-
-  return run
+  """Makes records with small blocks, on this machine."""
+  return functools.partial(made_records.make, tokenizer=tiny_tokenizer, settings=_CHOICES)
 
 
-def test_bytes_are_those_of_the_local_runner(corpus, make, tmp_path):
-  choices = dataclasses.replace(_CHOICES, sentence_pair="nsp")  # B of other documents, too.
-  make(corpus, tmp_path / "local", choices=choices, runner=LocalRunner())
-  make(corpus, tmp_path / "beam", choices=choices)
-  assert contents(tmp_path / "beam") == contents(tmp_path / "local")
+@pytest.fixture
+def make_beam(make):
+  return functools.partial(make, runner=make_on_beam)
 
 
-def test_a_failed_pipeline_runs_again_without_duplicates(corpus, make, tmp_path, monkeypatch):
-  make(corpus, tmp_path / "whole", runner=LocalRunner())
+def test_a_failed_pipeline_runs_again_to_the_bytes_of_the_local_runner(
+  corpus, make, make_beam, tmp_path, monkeypatch
+):
+  make(corpus, tmp_path / "whole")
   written = []
 
   def fail_once(job, name, *arguments):
@@ -81,34 +74,34 @@ def test_a_failed_pipeline_runs_again_without_duplicates(corpus, make, tmp_path,
   whole = beam_runner.write_shard
   monkeypatch.setattr(beam_runner, "write_shard", fail_once)
   with pytest.raises(RuntimeError, match="a worker was lost"):
-    make(corpus, tmp_path / "out")
+    make_beam(corpus, tmp_path / "out")
   monkeypatch.setattr(beam_runner, "write_shard", whole)
-  make(corpus, tmp_path / "out")
+  make_beam(corpus, tmp_path / "out")
   assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
-def test_a_mistake_found_by_a_worker_is_one_message(make, tmp_path):
+def test_a_mistake_found_by_a_worker_is_one_message(make_beam, tmp_path):
   text = tmp_path / "text.txt"
   text.write_bytes(b"\x7fELF\0")
   with pytest.raises(UserError, match=r"^Input must be text .*Leave it out of --input\.$"):
-    make([str(text)], tmp_path / "out")
+    make_beam([str(text)], tmp_path / "out")
 
 
-def test_workers_that_do_not_see_the_work_are_an_error(corpus, make, tmp_path, monkeypatch):
+def test_workers_that_do_not_see_the_work_are_an_error(corpus, make_beam, tmp_path, monkeypatch):
   """As in a container: the directory is there for the command, and empty for a worker."""
   monkeypatch.setattr(beam_runner, "PLAN_NAME", "no-such-plan.json")
   with pytest.raises(
     UserError, match=r"must share --input, --output_dir and --work_dir\. Received: .*_unfinished"
   ):
-    make(corpus, tmp_path / "out")
+    make_beam(corpus, tmp_path / "out")
 
 
-def test_a_file_larger_than_a_workers_memory_is_refused(corpus, make, tmp_path, monkeypatch):
+def test_a_file_larger_than_a_workers_memory_is_refused(corpus, make_beam, tmp_path, monkeypatch):
   monkeypatch.setattr(beam_runner, "_LARGEST_SHARD", 4_000)
   with pytest.raises(
     UserError, match=r"--num_shards=3 for about 0 GB of records\. Give --num_shards=\d+ or more"
   ):
-    make(corpus, tmp_path / "out")
+    make_beam(corpus, tmp_path / "out")
 
 
 def _words(corpus, model, output_dir, beam_options, **more):
@@ -123,10 +116,8 @@ def test_a_killed_worker_leaves_nothing_that_counts(corpus, tiny_model, tmp_path
   Beam's own job service waits for a lost worker for ever, others repeat or fail; so the command is ended too, in
   the middle of writing, and given again.
   """
-  files = {
-    "num_shards": 80,
-    "num_eval_shards": 1,
-  }  # Writing them lasts long enough to be cut short.
+  # Writing them lasts long enough to be cut short.
+  files = {"num_shards": 80, "num_eval_shards": 1}
   out = tmp_path / "out"
   with beam_services(tmp_path / "first.log", workers=2) as services:
     command = subprocess.Popen(

@@ -69,7 +69,7 @@ def _instances(tokenizer, documents, choices, seed):
     yield document, _Instance(pair, record, shown)
 
 
-def _text(segment: Segment) -> np.ndarray:
+def _text(segment: Segment):
   return segment.document.ids[segment.begin : segment.end]
 
 

@@ -1,9 +1,7 @@
 """The demo's corpus has only prose, each sentence once, and is always the same."""
 
-import pathlib
 import sysconfig
 import textwrap
-from typing import Any
 
 import pytest
 
@@ -68,7 +66,7 @@ _PROSE = [
 
 
 @pytest.fixture
-def environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def environment(tmp_path, monkeypatch):
   root = tmp_path / "lib"
   for name, body in {
     "trees.py": _SOURCE,
@@ -84,23 +82,21 @@ def environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> path
   return root
 
 
-def _extract(output: pathlib.Path, *, num_files: int = 2, **changes: Any) -> list[str]:
+def _extract(output, *, num_files=2, **changes):
   """The texts of the files that are written."""
   settings = Extraction(output_dir=str(output), num_files=num_files, **changes)
   assert f"{num_files} file(s) of {output}" in extract(settings)
   return [path.read_text() for path in sorted(output.iterdir())]
 
 
-def test_each_sentence_once_and_the_same_bytes_again(
-  tmp_path: pathlib.Path, environment: pathlib.Path
-):
+def test_each_sentence_once_and_the_same_bytes_again(tmp_path, environment):
   texts = _extract(tmp_path / "one")
   assert texts == ["\n".join(_PROSE) + "\n\n", _OTHER.replace(". ", ".\n") + "\n\n"]
   assert _extract(tmp_path / "two") == texts
   assert _extract(tmp_path / "three", num_files=1, max_megabytes=1e-5) == texts[:1]
 
 
-def test_a_docstring_can_be_a_document(tmp_path: pathlib.Path, environment: pathlib.Path):
+def test_a_docstring_can_be_a_document(tmp_path, environment):
   (text,) = _extract(tmp_path / "out", num_files=1, documents="docstring")
   documents = [
     _PROSE[:3],

@@ -19,15 +19,15 @@ from tfrecords_tools.pretraining.randomness import Stream
 from tfrecords_tools.pretraining.settings import RecordSettings
 
 
-def _stream(seed: int) -> Stream:
+def _stream(seed):
   return Stream(seed=seed, file_index=0, document=0, purpose=0)
 
 
-def _binomial_bound(share: float, count: int) -> float:
+def _binomial_bound(share, count):
   return 5 * np.sqrt(share * (1 - share) / count)
 
 
-def _offsets(groups: list[list[list[int]]], maskable: list[list[int]]) -> dict[str, np.ndarray]:
+def _offsets(groups, maskable):
   """`word_offsets` and `num_words` of sequences: the words of each, and its positions without separators."""
   num_words = np.array(list(map(len, groups)))
   offsets = np.repeat([[len(places)] for places in maskable], num_words.max() + 1, axis=1)
@@ -87,7 +87,7 @@ def test_spans_equal_the_twin(sequences, seed, whole_words, original):
   ("tokens", "share", "budget"),
   [(3, 0.15, 1), (10, 0.15, 2), (30, 0.15, 4), (128, 0.15, 19), (512, 0.15, 20), (512, 0.0, 0)],
 )
-def test_budget_rounds_as_the_original(tokens: int, share: float, budget: int):
+def test_budget_rounds_as_the_original(tokens, share, budget):
   """1.5 → 2, 4.5 → 4."""
   assert masking.prediction_budget(tokens, masked_lm_prob=share, max_predictions=20) == budget
 

@@ -1,7 +1,6 @@
 """Words of other languages are masked whole by SentencePiece's marks; a warning if the original's rule divides them."""
 
 import dataclasses
-import pathlib
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from support import tiny_corpus
 from support.languages import sentences, train_model
 from support.made_records import make
 
-from albert_tf.records import Manifest, read_records
+from albert_tf.records import read_records
 from albert_tf.records.parse import decode_example
 from albert_tf.tokenization import AlbertTokenizer
 from tfrecords_tools.inspection import inspect_files, view_instance
@@ -24,14 +23,12 @@ _CHOICES = RecordSettings(
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> AlbertTokenizer:
+def tokenizer(tmp_path_factory):
   path = tmp_path_factory.mktemp("vocab") / "many.model"
   return AlbertTokenizer.from_pretrained(train_model(path, keep_accents=True))
 
 
-def _make(
-  directory: pathlib.Path, tokenizer: AlbertTokenizer, language: str, rule: str
-) -> Manifest:
+def _make(directory, tokenizer, language, rule):
   """Records of 30 documents of 8 sentences."""
   rows = sentences(language, 240)
   text, settings = directory / "text.txt", dataclasses.replace(_CHOICES, whole_word=rule)
@@ -40,12 +37,12 @@ def _make(
   return make([str(text)], directory / "records", tokenizer, settings=settings)
 
 
-def _views(directory: pathlib.Path, manifest: Manifest):
+def _views(directory, manifest):
   for record in read_records(str(directory / "records" / manifest.files[0].name)):
     yield view_instance(decode_example(record))
 
 
-def _torn_words(views, tokenizer: AlbertTokenizer) -> int:
+def _torn_words(views, tokenizer):
   """Words between spaces, cut at the segments' ends, of which a part is masked."""
   marked, special = (
     np.array([piece.startswith(sign) for piece in tokenizer.pieces]) for sign in ("▁", "[")
@@ -61,7 +58,7 @@ def _torn_words(views, tokenizer: AlbertTokenizer) -> int:
 
 
 @pytest.mark.parametrize("language", ["Russian", "Arabic"])
-def test_words_are_masked_whole(tmp_path: pathlib.Path, tokenizer: AlbertTokenizer, language: str):
+def test_words_are_masked_whole(tmp_path, tokenizer, language):
   found = {}
   for rule in ("original", "sentencepiece"):
     (tmp_path / rule).mkdir()
@@ -76,7 +73,7 @@ def test_words_are_masked_whole(tmp_path: pathlib.Path, tokenizer: AlbertTokeniz
   assert found["sentencepiece"] == 0 < found["original"]
 
 
-def test_chinese_is_masked_by_pieces(tmp_path: pathlib.Path, tokenizer: AlbertTokenizer):
+def test_chinese_is_masked_by_pieces(tmp_path, tokenizer):
   """A whole sentence is between two spaces; as one word it would not fit the budget, or use all of it."""
   manifest = _make(tmp_path, tokenizer, "Chinese", "sentencepiece")
   views = list(_views(tmp_path, manifest))

@@ -1,7 +1,6 @@
 """Records of a WordPiece vocabulary, from the text to a pretraining run with fresh masks and what it leaves."""
 
 import json
-import pathlib
 import string
 
 from hypothesis import HealthCheck, given, settings
@@ -20,7 +19,6 @@ from albert_tf.finetuning.initialize import read_start
 from albert_tf.keras_api.exports import export_saved_model
 from albert_tf.pretraining.record_source import describe_records
 from albert_tf.pretraining.run import run_pretraining
-from albert_tf.pretraining.settings import PretrainingSettings
 from albert_tf.records import Manifest
 from albert_tf.serving.loaded_model import LoadedModel
 from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
@@ -31,7 +29,7 @@ _SYLLABLES = ("ka", "to", "mi", "ren", "sol", "vi", "an", "tur", "pel", "go", "i
 
 
 @pytest.fixture(scope="module")
-def vocab_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+def vocab_file(tmp_path_factory):
   parts = [*_SYLLABLES, *string.ascii_letters, *string.digits, "é", "ü", "Ü"]
   pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *".,'()", "中", "文"]
   path = tmp_path_factory.mktemp("vocab") / "vocab_made.txt"
@@ -53,9 +51,7 @@ def vocab_file(tmp_path_factory: pytest.TempPathFactory) -> str:
   ),
   lower=st.booleans(),
 )
-def test_word_by_word_gives_the_ids_of_whole_sentences(
-  vocab_file: str, sentences: list[str], lower: bool
-):
+def test_word_by_word_gives_the_ids_of_whole_sentences(vocab_file, sentences, lower):
   tokenizer = WordPieceTokenizer.from_pretrained(vocab_file, do_lower_case=lower)
   (document,) = BlockTokenizer(tokenizer)([sentences])
   rows = [tokenizer.encode(sentence) for sentence in sentences]
@@ -66,9 +62,7 @@ def test_word_by_word_gives_the_ids_of_whole_sentences(
 
 
 @pytest.fixture(scope="module")
-def records(
-  tmp_path_factory: pytest.TempPathFactory, vocab_file: str
-) -> tuple[pathlib.Path, Manifest]:
+def records(tmp_path_factory, vocab_file):
   """Of cased text with accents, which is not what the vocabulary's folder would say."""
   directory = tmp_path_factory.mktemp("records")
   text = directory / "text.txt"
@@ -83,13 +77,11 @@ def records(
   return directory / "out", Manifest.find(str(directory / "out"))
 
 
-def _paths(records: tuple[pathlib.Path, Manifest], split: str) -> list[str]:
+def _paths(records, split):
   return [str(records[0] / file.name) for file in records[1].files_of(split)]
 
 
-def test_records_are_valid_and_shown_as_text(
-  records: tuple[pathlib.Path, Manifest], vocab_file: str
-):
+def test_records_are_valid_and_shown_as_text(records, vocab_file):
   tokenizer = load_tokenizer(str(records[0]))
   assert tokenizer.config == load_tokenizer(vocab_file, do_lower_case=False).config
   paths = [*_paths(records, "train"), *_paths(records, "eval")]
@@ -103,7 +95,7 @@ def test_records_are_valid_and_shown_as_text(
   assert records[1].vocab_sha256 == tokenizer.model_sha256
 
 
-def _settings(records: tuple[pathlib.Path, Manifest], folder: pathlib.Path) -> PretrainingSettings:
+def _settings(records, folder):
   """Two updates with fresh masks, as the records say."""
   train, held_out = _paths(records, "train"), _paths(records, "eval")
   lengths = {"max_seq_length": None, "max_predictions_per_seq": None}
@@ -128,9 +120,7 @@ def _settings(records: tuple[pathlib.Path, Manifest], folder: pathlib.Path) -> P
 
 
 @pytest.mark.slow
-def test_pretraining_with_fresh_masks_and_what_follows(
-  records: tuple[pathlib.Path, Manifest], vocab_file: str, tmp_path: pathlib.Path
-):
+def test_pretraining_with_fresh_masks_and_what_follows(records, vocab_file, tmp_path):
   tokenizer, run = load_tokenizer(vocab_file, do_lower_case=False), _settings(records, tmp_path)
   assert run.masking.vocab_sha256 == tokenizer.model_sha256
   assert run_pretraining(run).step == 2

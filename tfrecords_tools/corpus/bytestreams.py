@@ -30,7 +30,6 @@ _BOM = b"\xef\xbb\xbf"
 # LF, CRLF, CR; and CR CR LF, which a program leaves that writes CRLF for the LF of a CRLF: one end,
 # no blank line.
 _LINE_END = re.compile(rb"\r{0,2}\n|\r")
-_MOST_CRS = 2  # Before an LF that they belong to.
 
 
 def expected_text_bytes(path: str, num_bytes: int) -> int:
@@ -106,13 +105,12 @@ def with_line_feeds(chunks: Iterable[bytes]) -> Iterator[bytes]:
   held = b""  # CRs at the end of a chunk: the next one may begin with their LF.
   for chunk in chunks:
     text = held + chunk
-    held = b""
-    if b"\r" in text:
-      end = text[-_MOST_CRS:]
-      held = end[len(end.rstrip(b"\r")) :]
-      text = _LINE_END.sub(b"\n", text[: len(text) - len(held)])
-    yield text
-  yield held.replace(b"\r", b"\n")
+    complete = text.rstrip(b"\r")
+    held = text[len(complete) :]
+    if b"\r" in complete:
+      complete = _LINE_END.sub(b"\n", complete)
+    yield complete
+  yield _LINE_END.sub(b"\n", held)
 
 
 def read_text_lines(file: CorpusFile, *, limit: int) -> Iterator[str]:

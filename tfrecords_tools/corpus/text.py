@@ -250,11 +250,9 @@ def _is_spaced(lines: list[str]) -> bool:
   """Whether most lines have a blank one before and after them."""
   # A line is alone if the lines before and after it are blank.
   filled = [bool(line.strip()) for line in lines]
-  before = [False] + filled  # The file's ends count as blank lines.
-  after = filled[1:] + [False]
-  num_alone = 0
-  for is_filled_before, is_filled, is_filled_after in zip(before, filled, after, strict=False):
-    if is_filled and not is_filled_before and not is_filled_after:
-      num_alone += 1
   num_filled = sum(filled)
+  num_alone = 0
+  padded = [False] + filled + [False]  # The file's ends count as blank lines.
+  for start in range(len(lines)):
+    num_alone += padded[start : start + 3] == [False, True, False]
   return num_filled > 2 and num_alone > 0.5 * num_filled

@@ -13,7 +13,7 @@ import math
 import os
 import re
 import struct
-from typing import Any, ClassVar
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -45,49 +45,42 @@ _USER_ERROR = re.compile(r"^albert_tf\.\w+\.(?:UserError|StoreError): (.+)$", re
 _STEP = re.compile(r" \[while running '[^']*'\]")
 
 
-class BeamRunner:
-  """A `Runner` on Apache Beam.
+def make_on_beam(job: Job, arguments: Sequence[str] = ()) -> tuple[BlockResult, list[RecordFile]]:
+  """The `Runner` on Apache Beam.
 
   Args:
+    job: what is made.
     arguments: Beam's own pipeline options; without --runner the pipeline runs in this process.
   """
+  _check_shards(job)
+  # Beam's own default would first look for a faster runner to download. The last option counts.
+  options = [f"--runner={_LOCAL_RUNNER}", *arguments]
+  pipeline = beam.Pipeline(options=PipelineOptions(options, save_main_session=False))
+  # Beam keeps what one step makes on one worker; it is distributed where the work is long.
+  input_files = pipeline | "files" >> beam.Create(range(len(job.paths)))
+  distributed_files = input_files | "distribute files" >> beam.Reshuffle()
+  blocks = distributed_files | "blocks" >> beam.FlatMap(_read_blocks, job)
+  distributed_blocks = blocks | "distribute blocks" >> beam.Reshuffle()
+  make_instances = beam.ParDo(_MakeInstances(job)).with_outputs("result", main="records")
+  made = distributed_blocks | "instances" >> make_instances
 
-  sorts_on_disk: ClassVar[bool] = False
+  by_file = made.records | "by file" >> beam.GroupByKey()
+  _ = by_file | "sort and write" >> beam.Map(_write_file, job)
+  result_path = os.path.join(job.work_dir, _RESULT_NAME)
+  total = made.result | "add up" >> beam.CombineGlobally(_total, job)
+  _ = total | "describe" >> beam.Map(functools.partial(json_files.write, result_path))
+  _run(pipeline)
 
-  def __init__(self, arguments: Sequence[str] = ()):
-    self._arguments = list(arguments)
-    if not any(argument.split("=")[0] == "--runner" for argument in arguments):
-      # Beam's own default would first look for a faster runner to download.
-      self._arguments.append(f"--runner={_LOCAL_RUNNER}")
-
-  def __call__(self, job: Job) -> tuple[BlockResult, list[RecordFile]]:
-    _check_shards(job)
-    pipeline = beam.Pipeline(options=PipelineOptions(self._arguments, save_main_session=False))
-    # Beam keeps what one step makes on one worker; it is distributed where the work is long.
-    input_files = pipeline | "files" >> beam.Create(range(len(job.paths)))
-    distributed_files = input_files | "distribute files" >> beam.Reshuffle()
-    blocks = distributed_files | "blocks" >> beam.FlatMap(_read_blocks, job)
-    distributed_blocks = blocks | "distribute blocks" >> beam.Reshuffle()
-    make_instances = beam.ParDo(_MakeInstances(job)).with_outputs("result", main="records")
-    made = distributed_blocks | "instances" >> make_instances
-
-    by_file = made.records | "by file" >> beam.GroupByKey()
-    _ = by_file | "sort and write" >> beam.Map(_write_file, job)
-    result_path = os.path.join(job.work_dir, _RESULT_NAME)
-    total = made.result | "add up" >> beam.CombineGlobally(_total, job)
-    _ = total | "describe" >> beam.Map(functools.partial(json_files.write, result_path))
-    _run(pipeline)
-
-    record_files = []
-    for split in SPLITS:
-      for name in job.settings.shard_names(split):
-        record_file = read_description(job, name)
-        if record_file is None:  # No record fell into it.
-          record_file = write_shard(job, name, split, ())
-        record_files.append(record_file)
-    result = BlockResult(job)
-    result.add(json_files.read(result_path))
-    return result, record_files
+  record_files = []
+  for split in SPLITS:
+    for name in job.settings.shard_names(split):
+      record_file = read_description(job, name)
+      if record_file is None:  # No record fell into it.
+        record_file = write_shard(job, name, split, ())
+      record_files.append(record_file)
+  result = BlockResult(job)
+  result.add(json_files.read(result_path))
+  return result, record_files
 
 
 def _check_shards(job: Job) -> None:

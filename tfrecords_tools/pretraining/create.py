@@ -7,7 +7,7 @@ import datetime
 import os
 import shutil
 import time
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -25,23 +25,23 @@ _SAMPLE_BYTES = 1 << 20
 _CERTAIN_SHARE = 0.8
 
 
-class Runner(Protocol):
-  """Makes all instances and writes the final files into `job.stage_dir`, in their order."""
-
-  # Whether all records are in `job.work_dir` too, until they are sorted.
-  sorts_on_disk: ClassVar[bool]
-
-  def __call__(self, job: Job) -> tuple[BlockResult, list[RecordFile]]: ...
+# Makes all instances and writes the final files into `job.stage_dir`, in their order.
+Runner = Callable[[Job], tuple[BlockResult, list[RecordFile]]]
 
 
 def create_records(
-  job: Job, runner: Runner, *, notice: Callable[[str], None] = lambda text: None
+  job: Job,
+  runner: Runner,
+  *,
+  sorts_on_disk: bool = True,
+  notice: Callable[[str], None] = lambda text: None,
 ) -> Manifest:
   """Makes the records of a corpus, or continues an earlier run of the same plan.
 
   Args:
     job: input, settings and directories: what decides the bytes.
     runner: what does the work; the bytes do not depend on it.
+    sorts_on_disk: the runner has all records in `job.work_dir` too, until they are sorted.
     notice: receives how the first file is read and what the work will take, or that there is
       nothing to do.
 
@@ -66,7 +66,7 @@ def create_records(
   work = estimate(job)
   if work is not None:
     notice(str(work))
-    check_room(job, work.record_bytes, sorts_on_disk=runner.sorts_on_disk)
+    check_room(job, work.record_bytes, sorts_on_disk=sorts_on_disk)
 
   job.prepare_work()
   with contextlib.ExitStack() as stack:

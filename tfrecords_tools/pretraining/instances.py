@@ -63,26 +63,6 @@ class _Sequences(NamedTuple):
   num_tokens: np.ndarray
 
 
-class _Words(NamedTuple):
-  """The words of N sequences, W at most, as places among the maskable tokens of their sequence.
-
-  Example:
-    Tokens [CLS] ▁the ▁re ading [SEP] ▁room [SEP]: the words begin at 0, 1 and 3 of the maskable
-    tokens.
-    offsets = [0, 1, 3, 4], count = 3, count_a = 2.
-
-  Attributes:
-    offsets: int64 [N, W + 1] where each word begins; behind the last one, the number of maskable
-      tokens.
-    counts: int64 [N] words of each sequence.
-    counts_a: int64 [N] words of the first segment.
-  """
-
-  offsets: np.ndarray
-  counts: np.ndarray
-  counts_a: np.ndarray
-
-
 class _Masked(NamedTuple):
   """Masked tokens, int64 [M] each, in the order of sequences and positions; n-grams, int64 [G]."""
 
@@ -105,6 +85,7 @@ class InstanceMaker:
 
   def __init__(self, tokenizer: Tokenizer, settings: RecordSettings):
     self._settings = settings
+    self._has_pairs = settings.sentence_pair != "none"
     self._mask_id = tokenizer.mask_id
     self._cls = np.array([tokenizer.cls_id], np.int32)
     self._sep = np.array([tokenizer.sep_id], np.int32)
@@ -126,11 +107,11 @@ class InstanceMaker:
   def __call__(self, pairs: Sequence[SegmentPair], stream: Stream) -> Instances:
     """The instances of one pair or more; `stream` decides their masks and keys."""
     sequences = self._lay_out(pairs)
-    words = self._find_words(sequences)
+    word_offsets, num_words = self._find_words(sequences)
 
     # All random numbers, in the order that the bytes of the records depend on.
-    candidates = draw_candidates(stream, words.counts, self._cumulative)
-    masked = self._choose(sequences, words, candidates)
+    candidates = draw_candidates(stream, num_words, self._cumulative)
+    masked = self._choose(sequences, word_offsets, num_words, candidates)
     num_masked = len(masked.rows)
     kind_draws = stream.uniforms(num_masked)
     id_draws = stream.uniforms(num_masked)
@@ -167,7 +148,7 @@ class InstanceMaker:
     """The tokens of every sequence."""
     num_special = self._settings.max_seq_length - self._settings.max_num_tokens
     sizes_a = np.array([pair.a.size for pair in pairs], np.int64)
-    sizes = sizes_a + [pair.b.size if pair.b else 0 for pair in pairs]
+    sizes = sizes_a + [pair.b.size for pair in pairs]
     num_tokens = sizes + num_special
 
     # The tokens of all sequences, one after the other, are cut into rows at the end: every sequence
@@ -175,19 +156,28 @@ class InstanceMaker:
     tokens: list[np.ndarray] = []
     for pair, used in zip(pairs, num_tokens.tolist(), strict=True):
       tokens += [self._cls, pair.a.ids, self._sep]
-      if pair.b is not None:
+      if self._has_pairs:
         tokens += [pair.b.ids, self._sep]
       tokens.append(self._padding[used:])
     ids = np.concatenate(tokens).reshape(len(pairs), -1)  # [N, S]
     return _Sequences(ids, self._starts_word[ids], sizes_a, sizes, num_tokens)
 
-  def _find_words(self, sequences: _Sequences) -> _Words:
-    """The words of every sequence."""
+  def _find_words(self, sequences: _Sequences) -> tuple[np.ndarray, np.ndarray]:
+    """The words of every sequence, as places among its maskable tokens.
+
+    Example:
+      Tokens [CLS] ▁the ▁re ading [SEP] ▁room [SEP]: three words, which begin at 0, 1 and 3 of the
+      four maskable tokens. Their offsets are 0 1 3 4.
+
+    Returns:
+      int64 [N, W + 1] where each word begins, and behind the last one the number of maskable
+      tokens; int64 [N] words of each sequence, W at most.
+    """
     sizes_a = sequences.sizes_a
     begins = sequences.word_starts.copy()  # [N, S]
     begins[:, 1] = True  # The first token of a segment begins a word.
     # The original glues a continuation at the start of B to the last word of A.
-    if self._settings.sentence_pair != "none" and not self._settings.is_original:
+    if self._has_pairs and not self._settings.is_original:
       begins[np.arange(len(begins)), sizes_a + 2] = True
     rows, positions = np.nonzero(begins)
     counts = np.bincount(rows, minlength=len(begins))
@@ -198,11 +188,14 @@ class InstanceMaker:
     offsets = np.repeat(sequences.sizes[:, None], counts.max() + 1, axis=1)  # [N, W + 1]
     is_word = np.arange(offsets.shape[1]) < counts[:, None]
     offsets[is_word] = maskable_places
-    counts_a = np.count_nonzero(offsets < sizes_a[:, None], axis=1)
-    return _Words(offsets, counts, counts_a)
+    return offsets, counts
 
   def _choose(
-    self, sequences: _Sequences, words: _Words, candidates: tuple[np.ndarray, np.ndarray]
+    self,
+    sequences: _Sequences,
+    word_offsets: np.ndarray,
+    num_words: np.ndarray,
+    candidates: tuple[np.ndarray, np.ndarray],
   ) -> _Masked:
     """The tokens to mask, by the candidates of `draw_candidates`."""
     settings = self._settings
@@ -211,12 +204,12 @@ class InstanceMaker:
       masked_lm_prob=settings.masked_lm_prob,
       max_predictions=settings.max_predictions_per_seq,
     )
-    boundaries = words.counts_a
+    boundaries = np.count_nonzero(word_offsets < sequences.sizes_a[:, None], axis=1)
     if settings.is_original:
-      boundaries = words.counts  # Its n-grams cross [SEP].
+      boundaries = num_words  # Its n-grams cross [SEP].
     spans = choose_spans(
-      words.offsets,
-      num_words=words.counts,
+      word_offsets,
+      num_words=num_words,
       boundaries=boundaries,
       budgets=budgets,
       candidates=candidates,
@@ -225,8 +218,8 @@ class InstanceMaker:
 
     # Spans of words to tokens, which are numbered row · S + place among the maskable ones. With
     # S = 10, a span of the places 3 and 4 in row 2 is 23, 24.
-    begins = words.offsets[spans.rows, spans.words]
-    ends = words.offsets[spans.rows, spans.words + spans.ngrams]
+    begins = word_offsets[spans.rows, spans.words]
+    ends = word_offsets[spans.rows, spans.words + spans.ngrams]
     row_begins = spans.rows * settings.max_seq_length
     tokens = np.sort(ranges(row_begins + begins, ends - begins))
     rows, places_in_row = np.divmod(tokens, settings.max_seq_length)

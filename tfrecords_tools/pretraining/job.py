@@ -129,15 +129,13 @@ class Job:
     """
     files.makedirs(self.output_dir)
     continues = False
-    plan_paths = []
-    for directory in self.work_dirs:
+    plan_paths = [os.path.join(directory, PLAN_NAME) for directory in self.work_dirs]
+    for directory, plan_path in zip(self.work_dirs, plan_paths, strict=True):
       files.makedirs(directory)
-      plan_path = os.path.join(directory, PLAN_NAME)
-      plan_paths.append(plan_path)
       if files.exists(plan_path):
         continues = True
-        begun_with = dict(json_files.read(plan_path))
-        begun_with["input"] = input_of(begun_with)
+        begun_with = json_files.read(plan_path)
+        begun_with = dict(begun_with, input=input_of(begun_with))
         _check_same(directory, begun_with, dict(self.plan, input=input_of(self.plan)))
 
     for name in files.listdir(self.output_dir):
@@ -243,11 +241,10 @@ def _look_at(paths: Sequence[str]) -> list[Json]:
   """What a plan says of input files."""
   with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
     sizes_and_times = pool.map(files.size_and_time, paths)
-  input_files = []
-  for path, (size, time) in zip(paths, sizes_and_times, strict=True):
-    name = os.path.basename(path)
-    input_files.append({"name": name, "num_bytes": size, "modified": time})
-  return input_files
+  return [
+    {"name": os.path.basename(path), "num_bytes": size, "modified": time}
+    for path, (size, time) in zip(paths, sizes_and_times, strict=True)
+  ]
 
 
 def input_of(plan: Json) -> list[Json]:

@@ -7,7 +7,6 @@ blocks and files are found again by a run that continues.
 from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
 import contextlib
-import dataclasses
 import functools
 import itertools
 import json
@@ -15,7 +14,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from typing import Any, ClassVar
+from typing import Any
 
 from albert_tf import files, json_files, progress
 from albert_tf.errors import UserError
@@ -43,29 +42,16 @@ _IN_FLIGHT = 2  # Tasks a worker that are read ahead: bounds memory.
 _Task = tuple[Any, ...]  # A method of `Worker`, and its arguments.
 
 
-@dataclasses.dataclass(frozen=True)
-class LocalRunner:
-  """A `Runner` of processes on this machine; a single one does everything in this process."""
-
-  num_workers: int = 1
-  sorts_on_disk: ClassVar[bool] = True
-
-  def __call__(self, job: Job) -> tuple[BlockResult, list[RecordFile]]:
-    with contextlib.closing(_Workers(job, self.num_workers)) as workers:
-      result = _make_instances(job, workers)
-      record_files = _write_shards(job, workers, result.runs)
-    return result, record_files
-
-
-def _make_instances(job: Job, workers: "_Workers") -> BlockResult:
-  """Makes all instances, as sorted runs in `job.work_dir`."""
-  # Results come in any order, but sums do not depend on it.
-  result = BlockResult(job)
-  with progress.bar(sum(job.text_sizes), desc="making instances", unit="B") as bar:
-    tasks = _making_tasks(job, workers, result)
-    for fields in workers.run(tasks, lambda: bar.update(workers.bytes_read.value - bar.n)):
-      result.add(fields)
-  return result
+def make_locally(job: Job, num_workers: int = 1) -> tuple[BlockResult, list[RecordFile]]:
+  """The `Runner` of processes on this machine; a single one does everything in this process."""
+  with contextlib.closing(_Workers(job, num_workers)) as workers:
+    # All instances, as sorted runs. Results come in any order, but sums do not depend on it.
+    result = BlockResult(job)
+    with progress.bar(sum(job.text_sizes), desc="making instances", unit="B") as bar:
+      tasks = _making_tasks(job, workers, result)
+      for fields in workers.run(tasks, lambda: bar.update(workers.bytes_read.value - bar.n)):
+        result.add(fields)
+    return result, _write_shards(job, workers, result.runs)
 
 
 def _making_tasks(job: Job, workers: "_Workers", result: BlockResult) -> Iterator[_Task]:

@@ -144,11 +144,7 @@ def choose_spans(
         is_covered[rows, window_words[is_free]] = True
       left[rows] -= sizes[is_free]
       chosen.append(Spans(rows, words[is_free], (stops - words)[is_free]))
-  return Spans(
-    rows=np.concatenate([spans.rows for spans in chosen]),
-    words=np.concatenate([spans.words for spans in chosen]),
-    ngrams=np.concatenate([spans.ngrams for spans in chosen]),
-  )
+  return Spans(*map(np.concatenate, zip(*chosen, strict=True)))
 
 
 def replace_pieces(

@@ -37,7 +37,7 @@ class Segment(NamedTuple):
 
 
 class SegmentPair(NamedTuple):
-  """The text of one instance: [CLS] a [SEP] b [SEP], or [CLS] a [SEP] where `b` is None.
+  """The text of one instance: [CLS] a [SEP] b [SEP], or of `none` [CLS] a [SEP] with an empty `b`.
 
   Attributes:
     label: 0 in order, 1 swapped (sop) or from another document (nsp); of `ordered` and `none`
@@ -46,7 +46,7 @@ class SegmentPair(NamedTuple):
   """
 
   a: Segment
-  b: Segment | None
+  b: Segment
   label: int
   truncated: int
 
@@ -77,7 +77,8 @@ def make_pairs(
     end = _end_of_chunk(document, begin, target)
     if settings.sentence_pair == "none":
       chunk = _segment(document, begin, end)
-      pair: SegmentPair | None = _fit(chunk, None, 0, stream, settings)
+      nothing = _segment(document, end, end)
+      pair: SegmentPair | None = _fit(chunk, nothing, 0, stream, settings)
     else:
       pair, end = _cut_chunk(document, begin, end, target, stream, settings, candidates)
     if pair is not None:
@@ -203,27 +204,23 @@ def _draw_segment(document: TokenizedDocument, num_tokens: int, stream: Stream) 
 
 
 def _fit(
-  a: Segment, b: Segment | None, label: int, stream: Stream, settings: RecordSettings
+  a: Segment, b: Segment, label: int, stream: Stream, settings: RecordSettings
 ) -> SegmentPair:
   """Cuts both to fit: always from the longer one (from `b` on a tie), each token at a random end.
 
   Example:
     Of 9 and 5 tokens 7 are to go. The first four leave 5 and 5. The last three are b, a, b.
   """
-  size_b = 0
-  if b is not None:
-    size_b = b.size
-  excess = max(0, a.size + size_b - settings.max_num_tokens)
+  excess = max(0, a.size + b.size - settings.max_num_tokens)
 
   # The longer shrinks to the size of the other, then both in turn, b first.
-  cut_a = min(excess, max(0, a.size - size_b))
-  cut_b = min(excess, max(0, size_b - a.size))
+  cut_a = min(excess, max(0, a.size - b.size))
+  cut_b = min(excess, max(0, b.size - a.size))
   in_turn = excess - cut_a - cut_b
   cut_a += in_turn // 2
   cut_b += in_turn - in_turn // 2
   a = _cut_ends(a, cut_a, stream)
-  if b is not None:
-    b = _cut_ends(b, cut_b, stream)
+  b = _cut_ends(b, cut_b, stream)
   return SegmentPair(a, b, label, excess)
 
 
