@@ -29,7 +29,7 @@ from tfrecords_tools.corpus import CorpusOptions
 from tfrecords_tools.pretraining.create import Runner, create_records
 from tfrecords_tools.pretraining.job import make_job
 from tfrecords_tools.pretraining.local import make_locally
-from tfrecords_tools.pretraining.settings import SPLITS, RecordSettings
+from tfrecords_tools.pretraining.settings import RecordSettings
 from tfrecords_tools.pretraining.statistics import format_summary
 
 
@@ -99,7 +99,7 @@ def main(beam_options: Sequence[str]) -> None:
     notice=lambda text: print(text, file=sys.stderr, flush=True),
   )
   print(format_summary(manifest))
-  num_instances = sum(manifest.num_records(split) for split in SPLITS)
+  num_instances = sum(file.num_records for file in manifest.files)
   print(f"{num_instances:,} instances in {time.monotonic() - start:.1f} s")
 
 

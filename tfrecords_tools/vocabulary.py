@@ -125,9 +125,7 @@ def read_sentences(
   )
 
 
-def train(
-  sentences: Iterator[str], spec: VocabularySpec, *, log_level: int = 2
-) -> bytes:
+def train(sentences: Iterator[str], spec: VocabularySpec, *, log_level: int = 2) -> bytes:
   """A serialized SentencePiece model of normalised sentences, sampled with a fixed seed.
 
   Args:

@@ -117,7 +117,7 @@ def _swap_positions(features):
   ],
 )
 def test_each_wrong_instance_is_named(records, tiny_tokenizer, change, message):
-  validator = Validator(tiny_tokenizer, spec=PretrainingSpec(64, 8))
+  validator = Validator(tiny_tokenizer, PretrainingSpec(64, 8))
   features = _first(records)
   assert validator.problems(features) == []
   change(features)

@@ -44,7 +44,7 @@ def _sequences(draw):
   return a, b, draw(st.integers(0, 30))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(
   st.lists(_sequences(), min_size=1, max_size=4),
   st.integers(0, 2**32),

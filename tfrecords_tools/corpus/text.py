@@ -61,8 +61,8 @@ class _Paragraph(NamedTuple):
 
 
 def read_paragraphs(file: CorpusFile) -> Iterator[Part]:
-  """`paragraphs`: running text; `paragraph_layout` says what lines and blank lines mean."""
-  find_paragraphs = _LAYOUTS[paragraph_layout(file.head)]
+  """`paragraphs`: running text; `_layout` says what lines and blank lines mean."""
+  find_paragraphs = _layout(file.head)
   lines = read_text_lines(file, limit=file.options.max_line_bytes)
   for paragraph in find_paragraphs(lines):
     if paragraph.ends_document:
@@ -73,8 +73,22 @@ def read_paragraphs(file: CorpusFile) -> Iterator[Part]:
       yield file.sentences(paragraph.text)
 
 
+def _layout(head: bytes) -> Callable[[Iterable[str]], Iterator[_Paragraph]]:
+  """What finds the paragraphs in the lines of a file with these first bytes."""
+  text = head.decode("utf-8-sig", errors="replace")
+  if _WIKITEXT_TITLE.search(text):
+    return _wikitext_paragraphs
+  lines = text.split("\n")
+  if _is_wrapped(lines):
+    return _wrapped_paragraphs
+  if _is_spaced(lines):
+    return _spaced_paragraphs
+  # Dense: every line is a paragraph, and a blank line ends a document.
+  return functools.partial(_spaced_paragraphs, blank_lines=1)
+
+
 def _wikitext_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
-  """`wikitext`: " = Title = " begins a document, " = = Section = = " is left out.
+  """WikiText: " = Title = " begins a document, " = = Section = = " is left out.
 
   All other lines are paragraphs.
   """
@@ -87,11 +101,11 @@ def _wikitext_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
 
 
 def _wrapped_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
-  """`wrapped`: the lines up to a blank one or a heading are a paragraph."""
+  """The lines up to a blank one or a heading are a paragraph."""
   # Lines wait until their paragraph ends.
   waiting: list[str] = []
   size = 0
-  for line in _mark_documents(lines):
+  for line in _spaced_paragraphs(lines):
     is_text = bool(line.text) and not line.is_heading
     if is_text:
       waiting.append(line.text)
@@ -105,10 +119,10 @@ def _wrapped_paragraphs(lines: Iterable[str]) -> Iterator[_Paragraph]:
   yield _Paragraph(_join_wrapped(waiting))
 
 
-def _mark_documents(
+def _spaced_paragraphs(
   lines: Iterable[str], *, blank_lines: int = _BLANK_LINES_OF_A_CHAPTER
 ) -> Iterator[_Paragraph]:
-  """`spaced`: every line is a paragraph, with blank lines around it.
+  """Every line is a paragraph, with blank lines around it.
 
   So many blank lines, a form feed or the heading of a chapter end a document.
   """
@@ -123,15 +137,6 @@ def _mark_documents(
     else:
       blank += 1
       yield _Paragraph("", ends_document=has_form_feed or blank == blank_lines)
-
-
-_LAYOUTS: dict[str, Callable[[Iterable[str]], Iterator[_Paragraph]]] = {
-  "wikitext": _wikitext_paragraphs,
-  "wrapped": _wrapped_paragraphs,
-  "spaced": _mark_documents,
-  # Every line is a paragraph, and a blank line ends a document.
-  "dense": functools.partial(_mark_documents, blank_lines=1),
-}
 
 
 def _join_wrapped(lines: list[str]) -> str:
@@ -224,26 +229,6 @@ def _is_wrapped(lines: list[str]) -> bool:
   # Text that was lower-cased before has no capitals, and nothing can be said of it.
   num_capitals = sum(line[:1].isupper() for line in stripped)
   return num_going_on > 0.2 * num_pairs and num_capitals > 0.02 * len(stripped)
-
-
-def paragraph_layout(head: bytes) -> str:
-  """The layout of a file of `paragraphs`, from its first bytes.
-
-  Returns:
-    `wikitext`: lines " = Title = " begin documents; every other line is a paragraph.
-    `wrapped`: a paragraph goes over several lines.
-    `spaced`: a paragraph is one line, with a blank line after each.
-    `dense`: a paragraph is one line; a blank line ends a document.
-  """
-  text = head.decode("utf-8-sig", errors="replace")
-  if _WIKITEXT_TITLE.search(text):
-    return "wikitext"
-  lines = text.split("\n")
-  if _is_wrapped(lines):
-    return "wrapped"
-  if _is_spaced(lines):
-    return "spaced"
-  return "dense"
 
 
 def _is_spaced(lines: list[str]) -> bool:
