@@ -11,7 +11,6 @@ from typing import Any
 
 from fuzz.fuzzing import fuzz
 from hypothesis import strategies as st
-import numpy as np
 import pytest
 from support import tiny_corpus, tiny_pretraining
 from support.commands.child_processes import flags_of
@@ -28,8 +27,7 @@ def making(tmp_path_factory: pytest.TempPathFactory) -> Any:
   """A folder, a function that starts the command, and the seconds that it takes."""
   folder = tmp_path_factory.mktemp("making")
   for number in range(3):
-    documents = tiny_corpus.documents(np.random.default_rng(number), 600)
-    (folder / f"{number}.txt").write_text(tiny_corpus.as_text(documents), encoding="utf-8")
+    tiny_corpus.write_documents(folder / f"{number}.txt", 600, seed=number)
   model = tiny_corpus.train_model(str(folder / "tiny.model"))
   flags = flags_of(f"""
     --input={folder}/*.txt --input_format=lines --spm_model_file={model} --max_seq_length=64 --dupe_factor=2

@@ -1,7 +1,9 @@
 """A small made-up language and a SentencePiece vocabulary of it, for tests of the data tools."""
 
 from collections.abc import Iterable
+import gzip
 import io
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,13 @@ def documents(rng: np.random.Generator, count: int, *, max_sentences: int = 9) -
 def as_text(docs: Iterable[Iterable[str]]) -> str:
   """One sentence a line, a blank line between documents."""
   return "\n\n".join("\n".join(doc) for doc in docs) + "\n"
+
+
+def write_documents(path: pathlib.Path, count: int, *, seed: int) -> str:
+  """Writes some documents to `path`, compressed if its name says so."""
+  data = as_text(documents(np.random.default_rng(seed), count)).encode()
+  path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+  return str(path)
 
 
 def trained_model(sentences: Iterable[str], *, vocab_size: int, **options: Any) -> bytes:

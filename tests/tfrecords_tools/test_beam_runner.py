@@ -1,13 +1,11 @@
 """Apache Beam gives the bytes of the local runner, also after failures; and refusals."""
 
 import functools
-import gzip
 import pathlib
 import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 from support import made_records, tiny_corpus
 from support.made_records import contents
@@ -39,11 +37,8 @@ _CHOICES = RecordSettings(
 def corpus(tmp_path_factory):
   """Two files of 15 documents, one of them compressed."""
   directory = tmp_path_factory.mktemp("corpus")
-  rng = np.random.default_rng(11)
-  plain, packed = directory / "a.txt", directory / "b.txt.gz"
-  plain.write_text(tiny_corpus.as_text(tiny_corpus.documents(rng, 15)), encoding="utf-8")
-  packed.write_bytes(gzip.compress(tiny_corpus.as_text(tiny_corpus.documents(rng, 15)).encode()))
-  return [str(plain), str(packed)]
+  names = ("a.txt", "b.txt.gz")
+  return [tiny_corpus.write_documents(directory / name, 15, seed=len(name)) for name in names]
 
 
 @pytest.fixture

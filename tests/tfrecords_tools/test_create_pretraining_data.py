@@ -41,11 +41,10 @@ _CHOICES = RecordSettings(
 
 def _write_texts(directory, counts):
   """A file of so many documents for each."""
-  paths = [directory / f"{number}.txt" for number in range(len(counts))]
-  for number, (path, count) in enumerate(zip(paths, counts, strict=True)):
-    text = tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(number), count))
-    path.write_text(text, encoding="utf-8")
-  return list(map(str, paths))
+  return [
+    tiny_corpus.write_documents(directory / f"{number}.txt", count, seed=number)
+    for number, count in enumerate(counts)
+  ]
 
 
 @pytest.fixture(scope="module")

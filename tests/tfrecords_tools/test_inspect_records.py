@@ -23,11 +23,8 @@ _CHOICES = RecordSettings(max_seq_length=64, max_predictions_per_seq=8, dupe_fac
 
 
 def _make(directory, tokenizer, choices=_CHOICES):
-  text = directory / "text.txt"
-  text.write_text(
-    tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 80)), encoding="utf-8"
-  )
-  make([str(text)], directory / "out", tokenizer, settings=choices)
+  text = tiny_corpus.write_documents(directory / "text.txt", 80, seed=3)
+  make([text], directory / "out", tokenizer, settings=choices)
   return directory / "out"
 
 

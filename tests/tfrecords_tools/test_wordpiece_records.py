@@ -65,10 +65,7 @@ def test_word_by_word_gives_the_ids_of_whole_sentences(vocab_file, sentences, lo
 def records(tmp_path_factory, vocab_file):
   """Of cased text with accents, which is not what the vocabulary's folder would say."""
   directory = tmp_path_factory.mktemp("records")
-  text = directory / "text.txt"
-  text.write_text(
-    tiny_corpus.as_text(tiny_corpus.documents(np.random.default_rng(3), 60)), encoding="utf-8"
-  )
+  text = tiny_corpus.write_documents(directory / "text.txt", 60, seed=3)
   flags = {"input": text, "input_format": "lines", "output_dir": directory / "out"}
   flags |= {"vocab_file": vocab_file, "nodo_lower_case": True, "dupe_factor": 2}
   flags |= {"max_seq_length": 16, "max_predictions_per_seq": 3, "eval_fraction": 0.1}
