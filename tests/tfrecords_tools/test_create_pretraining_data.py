@@ -283,7 +283,7 @@ def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_
   assert "% of the row" in result.stdout
   assert "documents 120" in result.stdout
   assert Manifest.find(str(tmp_path / "out")).num_records("train") > 100
-  finished = run_command(_SCRIPT, *words)
+  finished = _run(words)
   assert finished.stderr == f"nothing to do: {tmp_path / 'out'} is finished\n"
 
 
@@ -459,7 +459,7 @@ def test_the_estimate_is_near_and_comes_before_the_work(
     return make_locally(work)
 
   monkeypatch.setattr(create_module, "_WORTH_AN_ESTIMATE", 0)
-  choices = dataclasses.replace(_CHOICES, dupe_factor=9)
+  choices = dataclasses.replace(_CHOICES, dupe_factor=4)
   more = {"settings": choices, "runner": run, "notice": notices.append}
   manifest = make(corpus, tmp_path, tiny_tokenizer, **more)
   record_bytes = sum(file.num_bytes for file in manifest.files)

@@ -142,15 +142,15 @@ def test_masked_runs_match_the_original_on_its_own_sequences(shared_dir):
     maskable = np.flatnonzero(~separators)
     budget = masking.prediction_budget(len(view.ids), masked_lm_prob=0.15, max_predictions=20)
     assert len(view.positions) == budget  # The original meets it exactly.
-    arrays = _offsets([groups] * 5, [maskable.tolist()] * 5)
+    arrays = _offsets([groups] * 3, [maskable.tolist()] * 3)
     spans = masking.choose_spans(
       **arrays,
       boundaries=arrays["num_words"],
-      budgets=np.full(5, budget),
+      budgets=np.full(3, budget),
       candidates=masking.draw_candidates(stream, arrays["num_words"], cumulative),
       fill=False,
     )
-    for row in range(5):
+    for row in range(3):
       found = [groups[word : word + n] for r, word, n in zip(*spans, strict=True) if r == row]
       positions = np.sort([place for words in found for word in words for place in word])
       again.add(dataclasses.replace(view, positions=positions, labels=view.restored[positions]))
