@@ -88,8 +88,7 @@ def extract(settings: Extraction) -> str:
     )
     for document in itertools.chain.from_iterable(documents_of_files):
       # Many packages repeat the sentences of others.
-      distinct = dict.fromkeys(document)
-      sentences = [sentence for sentence in distinct if sentence not in known_sentences]
+      sentences = [text for text in dict.fromkeys(document) if text not in known_sentences]
       known_sentences.update(sentences)
       if len(sentences) < _MIN_SENTENCES:
         continue

@@ -169,19 +169,17 @@ class Job:
         files.remove(os.path.join(self.output_dir, name))
     for directory in self.work_dirs:
       names = files.listdir(directory)
-      plan_path = os.path.join(directory, PLAN_NAME)
-      if names and PLAN_NAME not in names:
-        continue
-      if names and _identity(json_files.read(plan_path)) != _identity(self.plan):
-        continue
+      if names:
+        if PLAN_NAME not in names:
+          continue
+        plan = json_files.read(os.path.join(directory, PLAN_NAME))
+        if _identity(plan) != _identity(self.plan):
+          continue
       # A file may be gone: in a bucket, or where another process does the same.
       with contextlib.suppress(FileNotFoundError):
-        for name in names:
-          if name != PLAN_NAME:
-            files.remove(os.path.join(directory, name))
         # The plan last: by it the next start knows what is left.
-        if names:
-          files.remove(plan_path)
+        for name in sorted(names, key=lambda name: name == PLAN_NAME):
+          files.remove(os.path.join(directory, name))
         files.remove(directory)
 
 
@@ -216,11 +214,11 @@ def make_job(
   for package in _PACKAGES:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
       versions[package] = importlib.metadata.version(package)
-  plan_settings = settings.to_dict()
-  plan_settings["corpus"] = options.to_dict()
-  plan_settings["tokenizer"] = dataclasses.asdict(tokenizer.config)
-  plan_settings["tokenizer"]["sha256"] = tokenizer.model_sha256
-  plan_settings["code_version"] = CODE_VERSION
+  plan_settings = settings.to_dict() | {
+    "corpus": options.to_dict(),
+    "tokenizer": dataclasses.asdict(tokenizer.config) | {"sha256": tokenizer.model_sha256},
+    "code_version": CODE_VERSION,
+  }
   plan = {"settings": plan_settings, "input": input_files, "versions": versions}
 
   return Job(

@@ -83,9 +83,9 @@ def _count(bytes_read: Any, num_bytes: int) -> None:
 def _write_shards(job: Job, workers: "_Workers", runs: Sequence[Run]) -> list[RecordFile]:
   """Writes the final files from the sorted runs; train's first, each in their order."""
   tasks: list[_Task] = []
+  runs = sorted(runs, key=lambda run: run.path)  # The order of the blocks.
   for split in SPLITS:
     runs_of_split = [run for run in runs if run.split == split]
-    runs_of_split.sort(key=lambda run: run.path)  # The order of the blocks.
     for shard in range(job.settings.num_shards_of(split)):
       tasks.append((Worker.write_shard, runs_of_split, split, shard))
   written = progress.track(workers.run(iter(tasks)), len(tasks), desc="writing files", unit="files")
