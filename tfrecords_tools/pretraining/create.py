@@ -118,7 +118,7 @@ def estimate(job: Job) -> Estimate | None:
   settings = dataclasses.replace(job.settings, dupe_factor=1)
   sample = dataclasses.replace(job, settings=settings, block_bytes=_SAMPLE_BYTES)
   make_instances = BlockMaker(sample)
-  largest_file = job.sizes.index(max(job.sizes))
+  largest_file = job.text_sizes.index(max(job.text_sizes))
   start = time.monotonic()
   block = next(read_blocks(sample, largest_file))
   sample_bytes = 0

@@ -45,7 +45,7 @@ class Job:
 
   Args:
     paths: input files, in the order that numbers them.
-    sizes: bytes of each.
+    text_sizes: about how much text each gives, in bytes.
     options, tokenizer, settings: how they are read, and what is made.
     output_dir: where the final files go.
     work_dir: directory of unfinished work.
@@ -54,7 +54,7 @@ class Job:
   """
 
   paths: Sequence[str]
-  sizes: Sequence[int]
+  text_sizes: Sequence[int]
   options: CorpusOptions
   tokenizer: Tokenizer
   settings: RecordSettings
@@ -72,11 +72,6 @@ class Job:
   def work_dirs(self) -> list[str]:
     """The directories of unfinished work; often both are the same."""
     return sorted({self.stage_dir, self.work_dir})
-
-  @property
-  def text_sizes(self) -> list[int]:
-    """About how much text each input file gives, in bytes."""
-    return list(map(expected_text_bytes, self.paths, self.sizes))
 
   @functools.cached_property
   def plan_sha256(self) -> str:
@@ -207,7 +202,8 @@ def make_job(
   """
   input_files = _look_at(paths)
   sizes = [file["num_bytes"] for file in input_files]
-  settings = settings.with_num_shards(sum(map(expected_text_bytes, paths, sizes)))
+  text_sizes = list(map(expected_text_bytes, paths, sizes))
+  settings = settings.with_num_shards(sum(text_sizes))
 
   # Everything the bytes depend on.
   versions = {"unicode": unicodedata.unidata_version}
@@ -223,7 +219,7 @@ def make_job(
 
   return Job(
     paths=paths,
-    sizes=sizes,
+    text_sizes=text_sizes,
     options=options,
     tokenizer=tokenizer,
     settings=settings,

@@ -60,14 +60,15 @@ def _making_tasks(job: Job, workers: "_Workers", result: BlockResult) -> Iterato
   A task is one block, or all blocks of a small file, so that workers read too. A file that would
   keep one worker longer than the others is read in this process, and its blocks go to the workers.
   """
-  largest_task = _LARGEST_TASK * sum(job.sizes) / workers.count
+  text_sizes = job.text_sizes
+  largest_task = _LARGEST_TASK * sum(text_sizes) / workers.count
   # The largest file first, so that the last to end is a small one.
-  for file_index in sorted(range(len(job.paths)), key=lambda index: -job.sizes[index]):
+  for file_index in sorted(range(len(text_sizes)), key=lambda index: -text_sizes[index]):
     finished = _finished_file(job, file_index)
     if finished is not None:
       result.add(finished)
-      _count(workers.bytes_read, job.text_sizes[file_index])  # About, as it is not read.
-    elif workers.count > 1 and job.sizes[file_index] <= largest_task:
+      _count(workers.bytes_read, text_sizes[file_index])  # About, as it is not read.
+    elif workers.count > 1 and text_sizes[file_index] <= largest_task:
       yield Worker.make_file, file_index
     else:
       for block in read_blocks(job, file_index):
