@@ -38,12 +38,11 @@ def families(tmp_path_factory):
   (data / "ner").mkdir()
   for name, count in (("train", 20), ("dev", 6), ("test", 3)):
     write_columns(data / f"ner/{name}.txt", count)
-  squad1, squad2 = (
-    flags_of(
-      f"--version={version} --train_file={data}/train{version}.json --predict_file={data}/dev{version}.json {SQUAD}"
-    )
-    for version in ("1.1", "2.0")
-  )
+
+  def squad(version):
+    splits = f"--train_file={data}/train{version}.json --predict_file={data}/dev{version}.json"
+    return flags_of(f"--version={version} {splits} {SQUAD}")
+
   mrpc = flags_of(f"--task_name=MRPC --data_dir={data} --max_seq_length=32")
   race = flags_of(f"--data_dir={data}/RACE --max_seq_length=32 --max_qa_length=16")
   tagging = flags_of(f"""
@@ -52,7 +51,7 @@ def families(tmp_path_factory):
   """)
   return data, {
     "run_glue": {"mrpc": mrpc | LEAN},
-    "run_squad": {"squad1.1": squad1, "squad2.0": squad2 | LEAN},
+    "run_squad": {"squad1.1": squad("1.1"), "squad2.0": squad("2.0") | LEAN},
     "run_race": {"race": race},
     "run_tagging": {"ner": tagging},
   }

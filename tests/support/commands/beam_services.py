@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 from support.commands.child_processes import ending_with_this, free_addresses
@@ -39,24 +39,11 @@ def beam_services(log: pathlib.Path, *, workers: int) -> Iterator[BeamServices]:
   """
   addresses = free_addresses(2)
   job_address, pool_address = addresses
-  modules = (
-    ("portability.local_job_service_main", "--port", job_address),
-    ("worker.worker_pool_main", "--service_port", pool_address),
-  )
-  programs = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
-  paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
   with log.open("wb") as stream:
-    job_service, pool = (
-      subprocess.Popen(
-        ending_with_this(
-          [sys.executable, "-m", f"apache_beam.runners.{module}", f"{flag}={_port(address)}"]
-        ),
-        env={**os.environ, "PATH": programs, "PYTHONPATH": paths},  # The pool starts `python`.
-        stdout=stream,
-        stderr=stream,
-      )
-      for module, flag, address in modules
+    job_service = _start(
+      "portability.local_job_service_main", f"--port={_port(job_address)}", stream
     )
+    pool = _start("worker.worker_pool_main", f"--service_port={_port(pool_address)}", stream)
     options = [
       "--runner=PortableRunner",
       f"--job_endpoint={job_address}",
@@ -70,13 +57,23 @@ def beam_services(log: pathlib.Path, *, workers: int) -> Iterator[BeamServices]:
         _wait_for(address, process)
       yield services
     finally:
-      left = [job_service, pool]
-      if pool.poll() is None:
-        left += services.workers()
+      left = services.workers() if pool.poll() is None else []
+      left += [job_service, pool]
       for process in left:
         process.kill()
       for process in left:
         process.wait()
+
+
+def _start(module: str, argument: str, output: Any) -> subprocess.Popen[bytes]:
+  programs = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
+  modules = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+  return subprocess.Popen(
+    ending_with_this([sys.executable, "-m", f"apache_beam.runners.{module}", argument]),
+    env={**os.environ, "PATH": programs, "PYTHONPATH": modules},  # The pool starts `python`.
+    stdout=output,
+    stderr=output,
+  )
 
 
 def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:

@@ -15,12 +15,11 @@ from tensorflow.python.framework import func_graph, ops
 
 _CLUSTER = "_tpu_replicate"  # Attribute of the operations of a program.
 _COLLECTIVES = ("CrossReplicaSum", "AllToAll")
-_MARKS = set(
-  """
+# Attributes that the copies do not have.
+_MARKS = """
   _tpu_replicate _class _output_shapes _pivot_for_cluster _tpu_compilation_status _tpu_input_identity
   _tpu_output_identity
 """.split()
-)  # Attributes that the copies do not have.
 
 
 class ReplicaCopies:
