@@ -45,9 +45,8 @@ def draw_curves(
     path: of the picture.
     panels: titles of `_PANELS`; their number is a multiple of three.
   """
-  from matplotlib.figure import (
-    Figure,
-  )  # It takes a second to import; the first update does not wait for it.
+  # It takes a second to import; the first update does not wait for it.
+  from matplotlib.figure import Figure
 
   num_rows = len(panels) // _COLUMNS
   figure = Figure(figsize=(16, 3.7 * num_rows), dpi=110, layout="constrained", facecolor="white")

@@ -166,9 +166,9 @@ class TrainingLoop:
     if self._is_compiled:
       return run(num_steps, "step")
     self._is_compiled = True
-    if num_steps == 1:
-      return run(1, "compile")
     compiling = run(1, "compile")
+    if num_steps == 1:
+      return compiling
     following = run(num_steps - 1, "step")
     return following._replace(metrics=compiling.metrics.add(following.metrics))
 

@@ -169,9 +169,8 @@ class _TensorBoard:
 
   def write(self, record: Report) -> None:
     split = record["split"]
-    with tf.device(
-      coordinator_cpu()
-    ):  # By default a slice's first host would write to its own disk.
+    # By default a slice's first host would write to its own disk.
+    with tf.device(coordinator_cpu()):
       if split not in self._writers:
         self._writers[split] = tf.summary.create_file_writer(
           f"{self._directory}/{split}", max_queue=10_000

@@ -61,19 +61,11 @@ def run_pretraining(
   workers = Workers(strategy)
   lock = DirectoryLock(directory)
 
-  # Input. The chief comes first: it saves missing indexes, which the other workers then read.
-  with workers.all_fail_together():
-    if workers.is_chief:
-      lock.refuse_others()
-      inputs = checked_input(settings, strategy)
-      run_directory.check(directory, settings.identity(inputs.index.content))
-  if not workers.is_chief:
-    inputs = checked_input(settings, strategy)
+  inputs = _open_input(settings, strategy, workers, lock)
 
   # Model, optimizer, update and evaluation. Nothing is computed yet.
   program = _build(settings, strategy, inputs)
 
-  # Weights come from 1. this run's last checkpoint; 2. --init_checkpoint; 3. initial values.
   store = CheckpointStore(
     os.path.join(directory, "checkpoints"),
     program.checkpoint_variables,
@@ -81,21 +73,15 @@ def run_pretraining(
     keep_every=settings.keep_checkpoint_every_n_steps,
     may_write=lock.check,
   )
-  restored = store.restore_latest()
-  step = int(program.step_variable.numpy())
-  examples_seen = int(restored.get("examples_seen", 0))
-  if restored:
-    origin = f"continuing from step {step:,} ({examples_seen:,} examples)"
-  else:
-    origin = start_weights(program.weights, settings)
-  if not workers.same(f"{inputs.index.content} {examples_seen}"):
+  start = _set_weights(settings, program, store)
+  if not workers.same(f"{inputs.index.content} {start.examples_seen}"):
     raise UserError(
       "All workers must see the same records and the same output directory. Received: they "
-      f"differ; this worker has {inputs.index.num_records:,} records and is {origin}. Use a file "
-      "system that all of them share."
+      f"differ; this worker has {inputs.index.num_records:,} records and is {start.origin}. Use a "
+      "file system that all of them share."
     )
   if check_only:
-    _try_once(settings, program, inputs, step=step, examples_seen=examples_seen)
+    _try_once(settings, program, inputs, start)
     return None
 
   # The loop. From here on this process owns the directory.
@@ -110,14 +96,17 @@ def run_pretraining(
     # A signal from here on asks the loop to save and stop.
     stop = stack.enter_context(stop_on_signal())
     reporter = Reporter(
-      settings, start_step=step, machine=machine, is_chief=workers.is_chief, may_write=lock.check
+      settings,
+      start_step=start.step,
+      machine=machine,
+      is_chief=workers.is_chief,
+      may_write=lock.check,
     )
     stack.enter_context(contextlib.closing(reporter))
     stack.enter_context(contextlib.closing(store))
-    goodput = Goodput(began=began, at_checkpoint=reporter.find(step, TRAIN) or {})
     reporter.message(
-      f"{origin}; {strategy.num_replicas_in_sync} replica(s); {inputs.index.num_records:,} "
-      "training records"
+      f"{start.origin}; {strategy.num_replicas_in_sync} replica(s); "
+      f"{inputs.index.num_records:,} training records"
     )
     for warning in schedule_warnings(settings):
       reporter.message(f"warning: {warning}")
@@ -130,15 +119,33 @@ def run_pretraining(
       evaluator=program.evaluator,
       store=store if workers.is_chief else None,
       reporter=reporter,
-      goodput=goodput,
+      goodput=Goodput(began=began, at_checkpoint=reporter.find(start.step, TRAIN) or {}),
       workers=workers,
       stop=stop,
     )
-    result = loop.run(step=step, examples_seen=examples_seen)
+    result = loop.run(step=start.step, examples_seen=start.examples_seen)
     if result.evaluation and not result.interrupted:
       for warning in not_learned(result.evaluation, settings.to_dict()):
         reporter.message(f"warning: {warning}")
     return result
+
+
+def _open_input(
+  settings: PretrainingSettings,
+  strategy: tf.distribute.Strategy,
+  workers: Workers,
+  lock: DirectoryLock,
+) -> PretrainingInput:
+  """The checked records; the chief also checks that the directory is free and of this run."""
+  # The chief comes first: it saves missing indexes, which the other workers then read.
+  with workers.all_fail_together():
+    if workers.is_chief:
+      lock.refuse_others()
+      inputs = checked_input(settings, strategy)
+      run_directory.check(settings.output_dir, settings.identity(inputs.index.content))
+  if not workers.is_chief:
+    inputs = checked_input(settings, strategy)
+  return inputs
 
 
 class _Program(NamedTuple):
@@ -148,9 +155,8 @@ class _Program(NamedTuple):
   evaluator: Evaluator | None
   weights: dict[str, tf.Variable]  # By checkpoint name.
   step_variable: tf.Variable  # The number of updates made.
-  checkpoint_variables: dict[
-    str, tf.Variable
-  ]  # By checkpoint name: weights, slots, number of updates.
+  # By checkpoint name: weights, slots, number of updates.
+  checkpoint_variables: dict[str, tf.Variable]
 
 
 def _build(
@@ -188,20 +194,39 @@ def _build(
   )
 
 
+class _Start(NamedTuple):
+  """Where the weights of a process begin."""
+
+  step: int  # The number of updates made.
+  examples_seen: int  # Those of these updates.
+  origin: str  # In words.
+
+
+def _set_weights(
+  settings: PretrainingSettings, program: _Program, store: CheckpointStore
+) -> _Start:
+  """Weights come from 1. this run's last checkpoint; 2. --init_checkpoint; 3. initial values."""
+  restored = store.restore_latest()
+  step = int(program.step_variable.numpy())
+  examples_seen = int(restored.get("examples_seen", 0))
+  if restored:
+    origin = f"continuing from step {step:,} ({examples_seen:,} examples)"
+  else:
+    origin = start_weights(program.weights, settings)
+  return _Start(step, examples_seen, origin)
+
+
 def _try_once(
-  settings: PretrainingSettings,
-  program: _Program,
-  inputs: PretrainingInput,
-  *,
-  step: int,
-  examples_seen: int,
+  settings: PretrainingSettings, program: _Program, inputs: PretrainingInput, start: _Start
 ) -> None:
   """Makes one update and evaluates one batch, for `--dry_run`."""
   batch_size = settings.step.global_batch_size
-  with readable_errors(), inputs.locate_damaged_record(examples_seen, batch_size):
-    metrics = program.train_step.run(inputs.training_iterator(examples_seen), tf.constant(1))
+  with readable_errors(), inputs.locate_damaged_record(start.examples_seen, batch_size):
+    iterator = inputs.training_iterator(start.examples_seen)
+    metrics = program.train_step.run(iterator, tf.constant(1))
     averages = metrics.averages(1, settings.step.sentence_task)
-    check_finite(averages, first_step=step + 1, last_step=step + 1, last_checkpoint=None)
+    first_step = start.step + 1
+    check_finite(averages, first_step=first_step, last_step=first_step, last_checkpoint=None)
     if program.evaluator is not None:
       program.evaluator(num_steps=1)
 
