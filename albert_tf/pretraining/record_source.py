@@ -9,7 +9,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.records import Manifest, find_manifests
-from albert_tf.records.manifest import MODEL_FIELDS, check_agreement
+from albert_tf.records.manifest import check_agreement
 from albert_tf.records.ngrams import ngram_probabilities
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 from albert_tf.tokenization.config import find_vocabulary
@@ -143,7 +143,7 @@ def describe_records(
     )
   # Training and held-out records must be of one model, and no file may be both.
   _check_no_held_out(paths, manifests)
-  check_agreement(manifests | find_manifests(eval_paths), MODEL_FIELDS)
+  check_agreement(manifests | find_manifests(eval_paths))
   manifest = manifests[directory]
   manifest.check(
     vocab_sha256=vocab_sha256 or None,
@@ -183,9 +183,7 @@ def _check_no_held_out(paths: Sequence[str], manifests: Mapping[str, Manifest]) 
 
 
 def _tokenizer_of(named: str, folder: str, *, is_ours: bool) -> tuple[str, Tokenizer | None]:
-  """Path and tokenizer: from the records' folder, or from the named file.
-
-  The folder also has the normalization.
+  """Path and tokenizer: from the records' folder, which has the normalization, or the named file.
 
   Next to records of other programs only `spm.model` counts: other files may belong to something
   else.

@@ -149,7 +149,7 @@ def find_manifests(record_files: Sequence[str]) -> dict[str, Manifest]:
     )
 
   # Compare the manifests with each other, and the files with their manifest.
-  check_agreement(manifests, MODEL_FIELDS)
+  check_agreement(manifests)
   for directory, manifest in manifests.items():
     _check_names(directory, manifest, names_of[directory])
   return manifests
@@ -212,25 +212,25 @@ def check_files(sizes: Mapping[str, tuple[int, int]]) -> None:
       )
 
 
-def check_agreement(manifests: Mapping[str, Manifest], fields: Collection[str]) -> None:
-  """Raises `UserError` for manifests that differ in `fields` or in the normalisation of the text.
+def check_agreement(manifests: Mapping[str, Manifest]) -> None:
+  """Raises `UserError` for manifests that differ in `MODEL_FIELDS` or in the text's normalisation.
 
   They are compared with the first one.
   """
-  directories = list(manifests)
-  compared = []
-  for manifest in manifests.values():
-    values = {name: getattr(manifest, name) for name in fields}
+  wrong = []
+  first_directory = ""
+  first_values: dict[str, Any] = {}
+  for directory, manifest in manifests.items():
+    values = {name: getattr(manifest, name) for name in MODEL_FIELDS}
     values.update(manifest.settings.get("tokenizer", {}))
     values.pop("sha256", None)  # Of the vocabulary, which is a field.
-    compared.append(values)
-
-  wrong = []
-  for directory, values in zip(directories, compared, strict=True):
+    if not first_values:
+      first_directory = directory
+      first_values = values
     for name, value in values.items():
-      first_value = compared[0].get(name, value)
+      first_value = first_values.get(name, value)
       if value != first_value:
-        wrong.append(f"{name} {value!r} in {directory}, {first_value!r} in {directories[0]}")
+        wrong.append(f"{name} {value!r} in {directory}, {first_value!r} in {first_directory}")
   if wrong:
     raise UserError(
       f"Records of one run must have equal settings. Received: {'; '.join(wrong)}. Name "
