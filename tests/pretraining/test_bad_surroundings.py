@@ -71,6 +71,7 @@ def test_a_directory_in_use_is_refused_and_stays_as_it_is(copied, tmp_path):
   lock.release()
 
 
+@pytest.mark.slow
 def test_a_run_whose_directory_was_taken_over_ends_at_its_next_report_and_writes_no_more(
   finished, tmp_path, monkeypatch
 ):

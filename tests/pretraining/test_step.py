@@ -61,9 +61,10 @@ def test_the_update_is_that_of_the_whole_batch(
   assert_same_weights(values_of(variables), reference_weights)
 
 
-def test_one_trace_and_metrics_add_up(index):
+def test_one_trace_for_all_depths_and_metrics_add_up(index):
   config = tiny_config(hidden_dropout_prob=0.1)
-  step, _, optimizer = make_step(one_device(), config, global_batch_size=16)
+  sizes = {"global_batch_size": 16, "train_depths": (1, 2)}
+  step, _, optimizer = make_step(one_device(), config, **sizes)
   iterator = distributed_iterator(one_device(), index, 16)
   for updates in (1, 3, 2):
     metrics = step.run(iterator, tf.constant(updates))
@@ -125,7 +126,8 @@ def test_an_update_has_one_of_the_depths_by_seed_and_step(index):
   assert gaps.max(axis=0).min() > 1e-3
 
 
-@pytest.mark.parametrize("options", [{"remat": True}, pytest.param({}, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"remat": True}, {}])
 def test_one_trace_for_all_depths_and_all_replicas_have_the_same(index, mirrored_2, options):
   weights = []
   for strategy, parts in ((one_device(), 1), (mirrored_2, 2)):

@@ -109,14 +109,17 @@ def test_chips(monkeypatch, tmp_path):
     tpu_host.check_chips()
 
 
-def test_xla_of_the_host():
-  """It is refused with a TPU, and on a TensorFlow that has XLA only for TPUs."""
+@pytest.mark.slow
+def test_xla_of_the_host_is_refused_with_a_tpu():
   [beside_tpu] = run_script("run_pretrain", [[*PRETRAIN, "--use_xla", "--tpu=local"]])
   assert beside_tpu.status == 2
   assert "--tpu and --use_xla" in beside_tpu.stderr
-  if not compat.HOST_XLA:
-    with pytest.raises(UserError, match="--use_xla"):
-      make_strategy(DistributionConfig(use_xla=True))
+
+
+@pytest.mark.skipif(compat.HOST_XLA, reason="this TensorFlow has XLA for the host")
+def test_xla_of_the_host_is_refused_without_its_compiler():
+  with pytest.raises(UserError, match="--use_xla"):
+    make_strategy(DistributionConfig(use_xla=True))
 
 
 @needs_host_xla
