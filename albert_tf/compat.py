@@ -97,8 +97,7 @@ class ModelBase(keras.Model):
 
   def micro_batch_loss(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
     """This replica's share of a batch's loss, scaled for 16-bit gradients; updates all metrics."""
-    predictions = self(x, training=True)
-    loss = self.compute_loss(x, y, predictions, sample_weight)
+    predictions, loss = self.predictions_and_loss(x, y, sample_weight)
     if KERAS_3:
       replicas = tf.distribute.get_strategy().num_replicas_in_sync
       rows = tf.shape(tf.nest.flatten(x)[0])[0]
@@ -113,6 +112,11 @@ class ModelBase(keras.Model):
     if hasattr(self.optimizer, "get_scaled_loss"):  # With mixed_float16 alone.
       return self.optimizer.get_scaled_loss(loss)
     return loss
+
+  def predictions_and_loss(self, x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+    """The predictions of a training batch, and this replica's share of its loss."""
+    predictions = self(x, training=True)
+    return predictions, self.compute_loss(x, y, predictions, sample_weight)
 
   def apply_scaled_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
     """Makes an update with the sum of the gradients of `micro_batch_loss`."""

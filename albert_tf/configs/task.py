@@ -88,6 +88,12 @@ class TaskSpec(Settings):
     choices=("mean", "cls"),
   )
   normalize: bool = setting(True, "sentence_vectors: whether vectors have length 1.")
+  exit_depths: tuple[int, ...] = setting(
+    (), "Numbers of layers that the head was trained to read, ascending; else empty.", minimum=1
+  )
+  exit_threshold: float = setting(
+    1.0, "The confidence above which an answer stops early; 1 means never.", minimum=0, maximum=1
+  )
 
   def __post_init__(self) -> None:
     super().__post_init__()

@@ -76,6 +76,19 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     0.1, "Dropout rate before the head (the paper's 'Classifier DR').", minimum=0, below=1
   )
 
+  # Several depths, `train_depths`: one pass, and answers that stop early.
+  depth_distillation: float = setting(
+    0.0,
+    "Weight of the divergence of each depth of --train_depths from the deepest.",
+    minimum=0,
+  )
+  exit_tolerance: float = setting(
+    0.5,
+    "Points of the metric that answers which stop early may lose, of 100.",
+    minimum=0,
+    maximum=100,
+  )
+
   # The run.
   eval_steps: int = setting(
     0,

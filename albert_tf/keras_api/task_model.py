@@ -5,23 +5,26 @@ import dataclasses
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.checkpoint import Checkpoint
 from albert_tf.checkpoints.load import ANY_HEAD
+from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.keras_api.heads import ClassificationHead
 from albert_tf.keras_api.text_model import LoadPlan, Options, TextModel
 from albert_tf.modeling import Encoder
+from albert_tf.modeling.early_exit import EXIT_RULES, EarlyOutputs, answer_early
 from albert_tf.modeling.layers import resolve_seed, split_seed
-from albert_tf.modeling.micro_batches import count_equal_parts, draw_depth, sum_over_micro_batches
+from albert_tf.modeling.micro_batches import count_equal_parts, sum_over_micro_batches
 from albert_tf.modeling.text_inputs import Inputs, integers, text_inputs
 
 # Options of `from_pretrained` for `make_task`. The other fields follow from the class.
 _TASK_OPTIONS = {field.name for field in dataclasses.fields(TaskSpec)} | {"num_labels", "problem"}
-_TASK_OPTIONS -= {"format_version", "kind", "name", "max_seq_length"}
+_TASK_OPTIONS -= {"format_version", "kind", "name", "max_seq_length", "exit_depths"}
 # An input in training, int32 `[B, 2]`; its first row seeds the call.
 DROPOUT_SEED = "dropout_seed"
 
@@ -36,6 +39,9 @@ class TaskModel(TextModel):
     problem: see `AlbertClassifier`.
     head_options: arguments of the head.
     encoder_options: arguments of `Encoder`.
+    train_depths: numbers of layers, ascending to the model's own. `fit` runs the encoder once, to
+      the last, and trains the head to read each; see `predictions_and_loss`.
+    depth_distillation: W of the same equation.
     preprocessor: see `TextModel`.
   """
 
@@ -49,9 +55,6 @@ class TaskModel(TextModel):
   checkpoint_heads: tuple[str, ...] = ("classifier",)
   # Micro-batches of an update; set it before `fit`.
   gradient_accumulation_steps = 1
-  # Of `train_depths`.
-  depth_seed = 0
-  _train_depths: tuple[int, ...] = ()
   # If false, the pooler is not trained; checkpoints still hold it.
   _reads_pooler = False
   # Whether an example may have several rows, `[B, C, S]`; the encoder then gets `[B C, S]`.
@@ -65,6 +68,8 @@ class TaskModel(TextModel):
     problem: str | None = None,
     head_options: Options | None = None,
     encoder_options: Options | None = None,
+    train_depths: Sequence[int] = (),
+    depth_distillation: float = 0.0,
     **kwargs: Any,
   ):
     super().__init__(config, **kwargs)
@@ -73,6 +78,17 @@ class TaskModel(TextModel):
     if task is None:
       labels = {"problem": problem, "num_labels": self.head_options.get("num_labels")}
       task = self.make_task(**{name: value for name, value in labels.items() if value})
+    if train_depths:
+      config.check_train_depths(train_depths)
+      task = dataclasses.replace(task, exit_depths=tuple(sorted(train_depths)))
+    self.train_depths = tuple(sorted(train_depths))
+    self.depth_distillation = depth_distillation
+    self._early_step = None  # Made by the first `predict_early`.
+    if depth_distillation and not (train_depths and task.kind in EXIT_RULES):
+      raise UserError(
+        f"depth_distillation is for train_depths and for {', '.join(EXIT_RULES)}. Received: "
+        f"{depth_distillation} for {task.kind}, train_depths={list(train_depths)}. Leave it out."
+      )
     self.task = task
     self.export_kind = task.export_kind
     self.encoder = Encoder(config, **self.encoder_options, dtype=self.dtype_policy)
@@ -158,19 +174,9 @@ class TaskModel(TextModel):
 
   # ------------------------------------------------------------------ the model
 
-  @property
-  def train_depths(self) -> Sequence[int]:
-    """Each update of `fit` runs one of these numbers of layers, drawn by `depth_seed`."""
-    return self._train_depths
-
-  @train_depths.setter
-  def train_depths(self, depths: Sequence[int]) -> None:
-    self.config.check_train_depths(depths)
-    self._train_depths = tuple(depths)
-
   def train_step(self, data: Any) -> dict[str, Any]:
-    """`keras.Model.train_step`, which may compute a batch as several micro-batches."""
-    if self.gradient_accumulation_steps == 1:
+    """`keras.Model.train_step`, which may have several micro-batches and several depths."""
+    if self.gradient_accumulation_steps == 1 and not self.train_depths:
       return super().train_step(data)
     variables = self.trainable_variables
     batch = [values for values in keras.utils.unpack_x_y_sample_weight(data) if values is not None]
@@ -190,6 +196,32 @@ class TaskModel(TextModel):
     self.apply_scaled_gradients(gradients, variables)
     return self.shown_metrics(self.get_metrics_result())
 
+  def predictions_and_loss(self, x: Any, y: Any, sample_weight: Any) -> tuple[Any, tf.Tensor]:
+    r"""The deepest predictions and, with `train_depths`, the loss over all of them.
+
+    $L = \sum_d d\, (L_d + W D_d) / \sum_d d$, where $D_d$ is the distance of depth d's answers from
+    the deepest ones, which get no gradient from it; see `ExitRule`.
+
+    Reference: arXiv 2006.04152, equation 5.
+    """
+    if not self.train_depths:
+      return super().predictions_and_loss(x, y, sample_weight)
+    outputs = self.outputs_at(self.train_depths, x, training=True)
+    deepest = outputs[-1]
+    loss = 0.0
+    for depth, of_depth in zip(self.train_depths, outputs, strict=True):
+      loss_of_depth = self.compute_loss(x, y, of_depth, sample_weight)
+      if self.depth_distillation and of_depth is not deepest:
+        rule = EXIT_RULES[self.task.kind]
+        distances = rule.distance(of_depth, tf.stop_gradient(deepest))
+        if sample_weight is not None:
+          distances *= tf.cast(tf.reshape(sample_weight, [-1]), distances.dtype)
+        # As Keras' losses: the mean of this replica's rows, for a sum over the replicas.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        loss_of_depth += self.depth_distillation * tf.reduce_mean(distances) / replicas
+      loss += depth / sum(self.train_depths) * loss_of_depth
+    return deepest, loss
+
   def call(
     self,
     inputs: Inputs,
@@ -197,6 +229,16 @@ class TaskModel(TextModel):
     seed: tf.Tensor | None = None,
     depth: int | tf.Tensor | None = None,
   ) -> Any:
+    return self.outputs_at((depth,), inputs, training=training, seed=seed)[0]
+
+  def outputs_at(
+    self,
+    depths: Sequence[Any],
+    inputs: Inputs,
+    training: bool = False,
+    seed: tf.Tensor | None = None,
+  ) -> list[Any]:
+    """The outputs of `call` after each of these numbers of layers, ascending, in one pass."""
     # An input decides the dropout of fine-tuning, so that a resumed run repeats it.
     if seed is None and isinstance(inputs, Mapping) and DROPOUT_SEED in inputs:
       seed = integers(inputs[DROPOUT_SEED][0])
@@ -205,35 +247,137 @@ class TaskModel(TextModel):
     if self.task.has_head_dropout:
       seed, head_seed = split_seed(seed, 2)
 
-    if training and depth is None and self.train_depths:
-      step = tf.cast(tf.convert_to_tensor(self.optimizer.iterations), tf.int32)
-      depth = draw_depth(self.train_depths, tf.stack([self.depth_seed, step]))
-    encoded = self._encode(inputs, training=training, seed=seed, depth=depth)
-    return self._answer(encoded, inputs, training=training, seed=head_seed)
+    encoded = self.encoder(
+      self._encoder_inputs(inputs),
+      training=training,
+      seed=seed,
+      depth=depths[-1],
+      also_read=depths[:-1],
+    )
+    return [
+      self._answer(self._head_input(of_depth), inputs, training=training, seed=head_seed)
+      for of_depth in encoded.get("shallower", []) + [encoded]
+    ]
 
-  def _encode(self, inputs: Inputs, **options: Any) -> tf.Tensor:
-    """The head's input: `[B, S, H]`, or the pooled output `[B, H]`."""
+  def _encoder_inputs(self, inputs: Inputs) -> dict[str, tf.Tensor]:
     texts = text_inputs(inputs)
     if self._joins_rows:
       length = texts["input_ids"].shape[-1]
       if length is None:
         length = tf.shape(texts["input_ids"])[-1]
       texts = {name: tf.reshape(tensor, [-1, length]) for name, tensor in texts.items()}
-    if not self._reads_pooler:
-      return self.encoder(texts, **options)["sequence_output"]
-    # The pooler reads [CLS] alone, so the last block is computed for no other position.
-    texts["read_positions"] = texts["input_ids"][:, :0]
-    return self.encoder(texts, **options)["pooled_output"]
+    if self._reads_pooler:
+      # The pooler reads [CLS] alone, so the last block is computed for no other position.
+      texts["read_positions"] = texts["input_ids"][:, :0]
+    return texts
+
+  def _head_input(self, encoded: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """`[B, S, H]`, or the pooled output `[B, H]`."""
+    return encoded["pooled_output" if self._reads_pooler else "sequence_output"]
 
   def _answer(self, encoded: tf.Tensor, inputs: Inputs, **options: Any) -> Any:
     """The head's outputs for the inputs of the model."""
     return self.head(encoded, **options)
+
+  # ------------------------------------------------------------------ early exit
+
+  def predict_early(
+    self, x: Any, *, threshold: float | None = None, batch_size: int = 32
+  ) -> EarlyOutputs:
+    """As `predict`, but each text stops at the first trained depth that is sure.
+
+    Args:
+      x: texts or ids, as for `predict`, but no data set.
+      threshold: the confidence above which a text stops, in [0, 1]; see `ExitRule`. 1 means all
+        layers. Default: the task's, which `run_glue.py --train_depths` chooses.
+      batch_size: texts that start together.
+
+    Returns:
+      Arrays: the outputs, those of `predict` at these depths, and `layers` int32 `[B]`.
+
+    Raises:
+      UserError: the model was trained at one depth only, or cannot stop early; or there is no text.
+    """
+    if threshold is None:
+      threshold = self.task.exit_threshold
+    if not 0 <= threshold <= 1:
+      raise UserError(f"threshold must be from 0 to 1. Received: {threshold}. 1 means all layers.")
+    if device_kind(self.distribute_strategy) == "tpu":
+      raise UserError(
+        "On a TPU all shapes are constant, so no text can leave a batch. Received: predict_early. "
+        "Use predict of a model with fewer layers: from_pretrained(…, num_hidden_layers=N)."
+      )
+    self._check_exits()
+    inputs, _ = self._prepared(x)
+    if self._early_step is None:
+      self._early_step = tf.function(self.early_outputs, autograph=False, reduce_retracing=True)
+    of_batches = []
+    num_rows = len(inputs["input_ids"])
+    for first in range(0, max(1, num_rows), batch_size):  # No text is one empty batch.
+      batch = {name: rows[first : first + batch_size] for name, rows in inputs.items()}
+      of_batches.append(self._early_step(batch, tf.constant(threshold, tf.float32)))
+    return EarlyOutputs(
+      outputs=np.concatenate([of_batch.outputs for of_batch in of_batches]),
+      layers=np.concatenate([of_batch.layers for of_batch in of_batches]),
+    )
+
+  def exit_depths(self, num_layers: int | None = None) -> list[int]:
+    """The numbers of layers after which a text may stop, ascending; the last is the deepest.
+
+    It is the only one if the model was trained at one depth, or if its kind of task has no rule.
+
+    Args:
+      num_layers: the deepest; None: the model's number.
+    """
+    if num_layers is None:
+      num_layers = self.config.num_hidden_layers
+    shallower = []
+    if self.task.kind in EXIT_RULES:
+      shallower = [depth for depth in self.task.exit_depths if depth < num_layers]
+    return shallower + [num_layers]
+
+  def _check_exits(self) -> None:
+    """Raises a `UserError` if no text can stop early."""
+    if self.task.kind not in EXIT_RULES:
+      raise UserError(
+        f"Answers stop early for {', '.join(EXIT_RULES)}. Received: a model of {self.task.kind}. "
+        "Use predict."
+      )
+    if len(self.exit_depths()) == 1:
+      raise UserError(
+        "An answer can stop early at depths that the head was trained to read. Received: a model "
+        "trained at one depth only. Train with train_depths=(4, 8, 12), in commands --train_depths."
+      )
+
+  def early_outputs(self, inputs: Inputs, threshold: tf.Tensor) -> EarlyOutputs:
+    """See `predict_early`; `threshold` is a float32 scalar, or `[B]`."""
+    texts = self._encoder_inputs(inputs)
+    # A row may go on after any depth, so all its positions are computed.
+    texts.pop("read_positions", None)
+    num_rows = tf.shape(texts["input_ids"])[0]
+
+    def head(read: Mapping[str, tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
+      return self._answer(self._head_input(read), {"input_ids": mask, "input_mask": mask})
+
+    early = answer_early(
+      self.encoder,
+      texts,
+      depths=self.exit_depths(),
+      head=head,
+      rule=EXIT_RULES[self.task.kind],
+      threshold=tf.broadcast_to(threshold, [num_rows]),
+    )
+    shape = tf.shape(inputs["input_ids"])[:-1]  # [B], or [B, N] of N texts in each example.
+    outputs = tf.reshape(early.outputs, tf.concat([shape, tf.shape(early.outputs)[1:]], axis=0))
+    return EarlyOutputs(outputs, tf.reshape(early.layers, shape))
 
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()
     config["task"] = dataclasses.asdict(self.task)
     config["head_options"] = dict(self.head_options)
     config["encoder_options"] = dict(self.encoder_options)
+    config["train_depths"] = list(self.train_depths)
+    config["depth_distillation"] = self.depth_distillation
     return config
 
   @classmethod

@@ -18,7 +18,7 @@ from albert_tf.keras_api.heads import SpanHead, Squad2Head, squad_losses
 from albert_tf.keras_api.labels import as_array, class_ids, class_weights, finite, multi_hot
 from albert_tf.keras_api.sentence_vectors import AlbertSentenceEncoder
 from albert_tf.keras_api.task_model import TaskModel
-from albert_tf.modeling.text_inputs import Inputs, integers, text_inputs
+from albert_tf.modeling.text_inputs import Inputs, integers
 from albert_tf.tokenization.graph_inputs import holds_text
 
 _MOST_LABELS = 1 << 20
@@ -204,12 +204,12 @@ class AlbertTagger(_WithLabels):
   preprocessor_kind = "words"
   per_piece = True
 
-  def _encode(self, inputs: Inputs, **options: Any) -> tf.Tensor:
-    if "word_positions" not in inputs:
-      return super()._encode(inputs, **options)
-    # The tag of a word is predicted from its first token.
-    texts = text_inputs(inputs) | {"read_positions": integers(inputs["word_positions"])}
-    return self.encoder(texts, **options)["sequence_output"]
+  def _encoder_inputs(self, inputs: Inputs) -> dict[str, tf.Tensor]:
+    texts = super()._encoder_inputs(inputs)
+    if "word_positions" in inputs:
+      # The tag of a word is predicted from its first token.
+      texts["read_positions"] = integers(inputs["word_positions"])
+    return texts
 
   def tag(self, texts: Any, *, batch_size: int = 32, **settings: Any) -> list[answers.TaggedText]:
     """Words and entities of whole texts `[B]`, as the SavedModel gives them.

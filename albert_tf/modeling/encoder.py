@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -42,6 +42,15 @@ class Block:
       queries = tf.gather(x, positions, batch_dims=1)  # [B, Q, H]
     x = self.attention(x, bias, seed=attention_seed, queries=queries)
     return self.feed_forward(x, seed=feed_forward_seed)
+
+
+class EmbeddedTexts(NamedTuple):
+  """The input of the first block."""
+
+  embedding_output: tf.Tensor  # [B, S, E]
+  x: tf.Tensor  # [B, S, H]
+  mask: tf.Tensor  # int32 [B, S]; 1 = real token.
+  bias: tf.Tensor  # [B, 1, 1, S]; see `attention_bias`.
 
 
 def _numbered_step(block: Block, bias: tf.Tensor, seeds: Sequence[Seed]) -> Step:
@@ -86,11 +95,14 @@ class Encoder(ConfigModel):
     depth: number of layers, of `inner_group_num` blocks each; None: as in the configuration.
       Another number needs one block that all layers share. So does an int32 scalar tensor, at most
       the configuration's number, which makes one program with a loop for all depths.
+    also_read: smaller numbers of layers, ascending, whose outputs are read too: one forward pass
+      gives them all. They need one shared block, and a depth that is a number.
 
   Returns:
     `sequence_output` `[B, S, H]` (`[B, Q, H]` with `read_positions`), `pooled_output` `[B, H]`,
-    `embedding_output` `[B, S, E]`, and `encoder_input` `[B, S, H]`, $x_0$. Without `remat`, loop and
-    `read_positions` also `all_encoder_layers`: a tuple with one `[B, S, H]` for each block.
+    `embedding_output` `[B, S, E]`, and `encoder_input` `[B, S, H]`, $x_0$. With `also_read` also
+    `shallower`: for each of these depths the same `sequence_output` and `pooled_output`. Without `remat`, loop,
+    `read_positions` and `also_read` also `all_encoder_layers`: a tuple with one `[B, S, H]` for each block.
 
   Reference: ALBERT section 3.1; the original's `AlbertModel`.
   """
@@ -274,14 +286,9 @@ class Encoder(ConfigModel):
       return self.blocks[0]
     return self.blocks[number]
 
-  def call(
-    self,
-    inputs: Mapping[str, tf.Tensor],
-    training: bool = False,
-    seed: Seed = None,
-    depth: int | tf.Tensor | None = None,
-  ) -> dict[str, Any]:
-    # The inputs, with their defaults: one segment, and nothing padded.
+  def embed(self, inputs: Mapping[str, tf.Tensor], seed: Seed = None) -> EmbeddedTexts:
+    """From ids to the input of the first block; `inputs` are those of `call`."""
+    # With their defaults: one segment, and nothing padded.
     text = text_inputs(inputs)
     unknown = set(inputs).difference(TEXT_INPUTS, SYNONYMS, ["read_positions"])
     if unknown:
@@ -289,6 +296,20 @@ class Encoder(ConfigModel):
     input_ids = text["input_ids"]
     input_mask = text.get("input_mask", tf.ones_like(input_ids))
     segment_ids = text.get("segment_ids", tf.zeros_like(input_ids))
+    embedding_output = self.embeddings(input_ids, segment_ids, seed=seed)  # [B, S, E]
+    x = embedding_output
+    if self.embedding_hidden_mapping_in is not None:
+      x = self.embedding_hidden_mapping_in(x)  # [B, S, H]
+    return EmbeddedTexts(embedding_output, x, input_mask, attention_bias(input_mask))
+
+  def call(
+    self,
+    inputs: Mapping[str, tf.Tensor],
+    training: bool = False,
+    seed: Seed = None,
+    depth: int | tf.Tensor | None = None,
+    also_read: Sequence[int] = (),
+  ) -> dict[str, Any]:
     training = bool(training)
     num_blocks = self.check_depth(depth)
 
@@ -299,32 +320,65 @@ class Encoder(ConfigModel):
       num_seeds = len(self.blocks)
     seeds = split_seed(layers_seed, num_seeds)
 
-    # From ids to the input of the first block.
-    embedding_output = self.embeddings(input_ids, segment_ids, seed=embedding_seed)  # [B, S, E]
-    x = embedding_output
-    if self.embedding_hidden_mapping_in is not None:
-      x = self.embedding_hidden_mapping_in(x)  # [B, S, H]
-    outputs: dict[str, Any] = {"embedding_output": embedding_output, "encoder_input": x}
-    bias = attention_bias(input_mask)
+    start = self.embed(inputs, embedding_seed)
+    x = start.x
+    bias = start.bias
+    outputs: dict[str, Any] = {"embedding_output": start.embedding_output, "encoder_input": x}
+    positions = None
+    if "read_positions" in inputs:
+      # The pooler reads position 0, [CLS]: positions [[3, 5]] become [[0, 3, 5]].
+      positions = tf.pad(integers(inputs["read_positions"]), [[0, 0], [1, 0]])
 
-    if "read_positions" not in inputs:
+    # The depths that are read on the way.
+    if also_read:
+      self.check_also_read(also_read, num_blocks)
+      outputs["shallower"] = []
+      num_done = 0
+      for shallower_depth in also_read:
+        next_seeds = seeds[num_done:shallower_depth]
+        x = self.run_blocks(x, bias, next_seeds, len(next_seeds), training)[-1]
+        outputs["shallower"].append(self.read_rows(x, positions))
+        num_done = shallower_depth
+      seeds = seeds[num_done:]
+      num_blocks -= num_done
+
+    if positions is None:
       layers = self.run_blocks(x, bias, seeds, num_blocks, training)
-      x = layers[-1]
-      if self.layer_loop == "unrolled" and not self.remat and not tf.is_tensor(num_blocks):
+      is_static = not tf.is_tensor(num_blocks)
+      if self.layer_loop == "unrolled" and not self.remat and is_static and not also_read:
         outputs["all_encoder_layers"] = tuple(layers)
-      return outputs | {"sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
+      return outputs | self.read_rows(layers[-1])
 
     # The heads read [CLS] and a few positions, so the last block computes only these: with 20 of
     # 512 positions this saves most of a block. It keeps little, and is not rematerialized.
     last = num_blocks - 1
     x = self.run_blocks(x, bias, seeds[:-1], last, training)[-1]
-    # The pooler reads position 0, [CLS]: positions [[3, 5]] become [[0, 3, 5]].
-    positions = tf.pad(integers(inputs["read_positions"]), [[0, 0], [1, 0]])
     last_seed = seeds[-1]
     if last_seed is not None and tf.is_tensor(num_blocks):
       last_seed = tf.stack(seeds)[last]
     x = self.block(-1)(x, bias, last_seed, positions)  # [B, 1 + Q, H]
     return outputs | {"sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
+
+  def check_also_read(self, depths: Sequence[int], num_blocks: int | tf.Tensor) -> None:
+    """Raises a `UserError` unless `depths` ascend below a depth that is a number, over one shared block."""
+    self.config.check_one_block(f"also_read={list(depths)}")
+    ascending = sorted(set(depths))
+    if (
+      tf.is_tensor(num_blocks)
+      or list(depths) != ascending
+      or not 0 < ascending[0] <= ascending[-1] < num_blocks
+    ):
+      raise UserError(
+        f"also_read must be ascending numbers of layers below the depth. Received: {list(depths)}, "
+        f"and a depth of {num_blocks}. Drop or reorder them, and give the depth as a number."
+      )
+
+  def read_rows(self, x: tf.Tensor, positions: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+    """What heads read of a layer's output `[B, S, H]`; of [CLS] and other `positions` `[B, 1 + Q]` alone."""
+    if positions is None:
+      return {"sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
+    x = tf.gather(x, positions, batch_dims=1)
+    return {"sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
 
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()

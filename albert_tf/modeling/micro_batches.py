@@ -61,13 +61,10 @@ def sum_over_micro_batches(
   return sums
 
 
-def draw_depth(depths: Sequence[int], step_seed: tf.Tensor) -> tf.Tensor | None:
-  """Draws one of `depths`, int32, by the seed int32 `[2]` of an update; None without depths.
+def draw_shallower(count: int, step_seed: tf.Tensor) -> tf.Tensor:
+  """Draws the number of one of `count` depths, int32, by the seed int32 `[2]` of an update.
 
   The seed is equal on all replicas, and so is the depth.
   """
-  if not depths:
-    return None
   seed = tf.random.experimental.stateless_fold_in(step_seed, -1)  # No micro-batch has this number.
-  index = tf.random.stateless_uniform([], seed, minval=0, maxval=len(depths), dtype=tf.int32)
-  return tf.gather(list(depths), index)
+  return tf.random.stateless_uniform([], seed, minval=0, maxval=count, dtype=tf.int32)

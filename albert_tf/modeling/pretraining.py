@@ -3,7 +3,7 @@
 Pretraining trains this model; fine-tuning reads its checkpoints.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -125,11 +125,13 @@ class AlbertForPreTraining(ConfigModel):
 
   Call args:
     inputs: those of `Encoder`, and `masked_lm_positions` int32 `[B, P]`.
-    training, seed, depth: see `Encoder`.
+    training, seed, depth, also_read: see `Encoder`.
+    drawn: int32 scalar, the number in `also_read` of the one depth that the heads read too.
 
   Returns:
-    The encoder's outputs, `mlm_logits` float32 `[B, P, V]`, `sop_logits` float32 `[B, 2]`. With
-    `read_positions_only`, `sequence_output` is that of the masked positions, `[B, P, H]`.
+    The encoder's outputs, `mlm_logits` float32 `[B, P, V]`, `sop_logits` float32 `[B, 2]`; with `drawn` also
+    `drawn_mlm_logits` and `drawn_sop_logits`, alike. With `read_positions_only`, `sequence_output` is that of
+    the masked positions, `[B, P, H]`.
 
   Example:
     >>> model = AlbertForPreTraining(AlbertConfig.from_name("base"))
@@ -163,6 +165,8 @@ class AlbertForPreTraining(ConfigModel):
     training: bool = False,
     seed: Seed = None,
     depth: int | tf.Tensor | None = None,
+    also_read: Sequence[int] = (),
+    drawn: tf.Tensor | None = None,
   ) -> dict[str, Any]:
     encoder_inputs = text_inputs(inputs)
     positions = integers(inputs["masked_lm_positions"])
@@ -170,12 +174,27 @@ class AlbertForPreTraining(ConfigModel):
       # The encoder then gives only these rows: the head need not gather them.
       encoder_inputs["read_positions"] = positions
       positions = None
-    outputs = self.encoder(encoder_inputs, training=training, seed=seed, depth=depth)
-    mlm_logits = self.masked_lm(
-      outputs["sequence_output"], positions, self.encoder.embeddings.word_embeddings
+    outputs = self.encoder(
+      encoder_inputs, training=training, seed=seed, depth=depth, also_read=also_read
     )
-    sop_logits = self.sentence_order(outputs["pooled_output"])
-    return outputs | {"mlm_logits": mlm_logits, "sop_logits": sop_logits}
+    outputs["mlm_logits"], outputs["sop_logits"] = self._logits(outputs, positions)
+    if drawn is not None:
+      # All heads are applied once more, to the outputs of one depth.
+      read = {
+        name: tf.stack([of_depth[name] for of_depth in outputs["shallower"]])[drawn]
+        for name in ("sequence_output", "pooled_output")
+      }
+      outputs["drawn_mlm_logits"], outputs["drawn_sop_logits"] = self._logits(read, positions)
+    return outputs
+
+  def _logits(
+    self, read: Mapping[str, tf.Tensor], positions: tf.Tensor | None
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """The logits of masked tokens `[B, P, V]` and of the sentences' order `[B, 2]`."""
+    masked_lm = self.masked_lm(
+      read["sequence_output"], positions, self.encoder.embeddings.word_embeddings
+    )
+    return masked_lm, self.sentence_order(read["pooled_output"])
 
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()

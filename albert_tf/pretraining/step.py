@@ -17,7 +17,7 @@ from albert_tf.modeling.losses import (
   cross_entropy_sums,
   mean_metrics,
 )
-from albert_tf.modeling.micro_batches import draw_depth, sum_over_micro_batches
+from albert_tf.modeling.micro_batches import draw_shallower, sum_over_micro_batches
 from albert_tf.optim.lamb import clip_by_global_norm, rate_after_steps
 from albert_tf.optim.optimizer import Optimizer
 from albert_tf.pipelines.batches import Batch
@@ -186,14 +186,17 @@ class TrainStep:
     # drawn.
     run_seed = tf.constant(self._config.seed % 2**31, tf.int32)
     step_seed = tf.stack([run_seed, tf.cast(self._optimizer.step, tf.int32)])
-    depth = draw_depth(self._config.train_depths, step_seed)
+    # The deepest and one of the others are trained in the same forward pass.
+    drawn = None
+    if len(self._config.train_depths) > 1:
+      drawn = draw_shallower(len(self._config.train_depths) - 1, step_seed)
     # Micro-batches are numbered over all replicas, so each has dropout of its own: with 2 replicas
     # of 4 micro-batches, the second replica has the numbers 4 to 7.
     first_number = tf.cast(replica, tf.int32) * num_micro_batches
 
     def compute(micro_batch: Batch, number: tf.Tensor | int) -> _Gradients:
       seed = tf.random.experimental.stateless_fold_in(step_seed, first_number + number)
-      return self._micro_batch_gradients(micro_batch, global_weight, seed, depth)
+      return self._micro_batch_gradients(micro_batch, global_weight, seed, drawn)
 
     if num_micro_batches == 1:
       return compute(batch, 0)
@@ -215,21 +218,39 @@ class TrainStep:
     batch: Batch,
     global_weight: tf.Tensor,
     seed: tf.Tensor,
-    depth: tf.Tensor | None,
+    drawn: tf.Tensor | None,
   ) -> _Gradients:
     """Forward and backward pass of one micro-batch."""
+    shallower = sorted(self._config.train_depths)[:-1]
     with tf.GradientTape() as tape:
-      outputs = self._model(batch, training=True, seed=seed, depth=depth)
-      masked_lm = cross_entropy_sums(
-        outputs["mlm_logits"], batch["masked_lm_ids"], batch["masked_lm_weights"]
-      )
-      loss = masked_lm.loss / (global_weight + WEIGHT_EPSILON)
-      zero = tf.zeros([])
-      sentence = LossSums(zero, zero, zero)
-      if self._config.sentence_task:
-        sentence = cross_entropy_sums(outputs["sop_logits"], batch["sentence_order_labels"])
-        loss += sentence.loss / self._config.global_batch_size
+      outputs = self._model(batch, training=True, seed=seed, also_read=shallower, drawn=drawn)
+      loss, sums = self._loss(batch, outputs["mlm_logits"], outputs["sop_logits"], global_weight)
+      if drawn is not None:
+        drawn_loss, _ = self._loss(
+          batch, outputs["drawn_mlm_logits"], outputs["drawn_sop_logits"], global_weight
+        )
+        # By depth: 12 and 4 layers count 3/4 and 1/4.
+        drawn_depth = tf.cast(tf.gather(shallower, drawn), tf.float32)
+        drawn_share = drawn_depth / (drawn_depth + max(self._config.train_depths))
+        loss += drawn_share * (drawn_loss - loss)
     gradients = tape.gradient(loss, list(self._variables.values()))
     # A lookup's gradient comes as rows that may repeat; clipping needs the norm of their sum.
     dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-    return _Gradients(dense, PretrainingSums(masked_lm, sentence).pack())
+    return _Gradients(dense, sums.pack())
+
+  def _loss(
+    self,
+    batch: Batch,
+    mlm_logits: tf.Tensor,
+    sop_logits: tf.Tensor,
+    global_weight: tf.Tensor,
+  ) -> tuple[tf.Tensor, PretrainingSums]:
+    """This micro-batch's part of the global loss, and its sums for the report."""
+    masked_lm = cross_entropy_sums(mlm_logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
+    loss = masked_lm.loss / (global_weight + WEIGHT_EPSILON)
+    zero = tf.zeros([])
+    sentence = LossSums(zero, zero, zero)
+    if self._config.sentence_task:
+      sentence = cross_entropy_sums(sop_logits, batch["sentence_order_labels"])
+      loss += sentence.loss / self._config.global_batch_size
+    return loss, PretrainingSums(masked_lm, sentence)

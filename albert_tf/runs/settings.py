@@ -75,8 +75,8 @@ class DepthSettings(Settings):
 
   train_depths: tuple[int, ...] = setting(
     (),
-    "Numbers of layers, such as 4,8,12; each update runs one at random. The greatest is the "
-    "model's number.",
+    "Numbers of layers, such as 4,8,12, that the heads learn to read in one forward pass. The "
+    "greatest is the model's number.",
     minimum=1,
   )
 

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from albert_tf import AlbertEncoder
 from albert_tf.compat import KERAS_3, raw_variable
-from albert_tf.errors import UserError
 from albert_tf.keras_api.heads import answerability_loss
 from albert_tf.keras_api.tasks import (
   AlbertClassifier,
@@ -153,30 +152,12 @@ def test_a_batch_has_the_fewest_equal_parts_that_are_enough():
 
 
 @pytest.mark.skipif(not KERAS_3, reason="Keras 2 has no such argument.")
-@pytest.mark.parametrize("train_depths", [(), [1, 2]])
-def test_keras_own_accumulation(train_depths, tmp_path):
+def test_keras_own_accumulation(tmp_path):
   """It counts batches; the name of the saved weights counts updates."""
   model = small_classifier(AdamW(0.01, gradient_accumulation_steps=2), run_eagerly=True)
-  model.train_depths = train_depths
   fit_11_rows(model)
   model.save_pretrained(tmp_path / "run")
   assert (tmp_path / "run/checkpoints/model.ckpt-2.index").exists()
-
-
-@pytest.mark.parametrize(
-  ("changes", "depths"),
-  [
-    ({}, (1, 8)),
-    ({}, (1,)),
-    ({}, (0, 2)),
-    ({"sharing": "none"}, (1, 2)),
-    ({"inner_group_num": 2}, (2,)),
-  ],
-)
-def test_depths_that_cannot_be_trained_are_refused(changes, depths):
-  model = AlbertClassifier(dataclasses.replace(CONFIG, **changes), head_options={"num_labels": 3})
-  with pytest.raises(UserError):
-    model.train_depths = depths
 
 
 def test_ids_given_as_floats_are_not_rounded():

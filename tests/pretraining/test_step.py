@@ -1,6 +1,7 @@
 """The update: the original's trajectory, equal for any split of a batch, with one trace."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -113,17 +114,39 @@ def test_dropout_is_a_function_of_seed_step_and_micro_batch(index):
 
 
 @pytest.mark.stack
-def test_an_update_has_one_of_the_depths_by_seed_and_step(index):
-  """The update equals that of a model with this number of layers."""
+def test_an_update_also_reads_one_shallower_depth_by_seed_and_step(index):
+  """It equals the update that has this depth and the deepest alone."""
   rows = next(distributed_iterator(one_device(), index, 8))
-  steps, settings = range(6), {"global_batch_size": 8, "seed": 1}
-  drawn = updates_with_dropout(rows, steps, layers=2, train_depths=(1, 2), **settings)
-  fixed = [updates_with_dropout(rows, steps, layers=depth, **settings) for depth in (1, 2)]
+  steps, settings = range(6), {"global_batch_size": 8, "seed": 1, "layers": 3}
+  drawn = updates_with_dropout(rows, steps, train_depths=(1, 2, 3), **settings)
+  pairs = [updates_with_dropout(rows, steps, train_depths=(d, 3), **settings) for d in (1, 2)]
   gaps = np.array(
-    [[np.abs(a - b).max() for a, b in zip(drawn, each, strict=True)] for each in fixed]
+    [[np.abs(a - b).max() for a, b in zip(drawn, pair, strict=True)] for pair in pairs]
   )
   assert {tuple(of_step) for of_step in (gaps < 1e-5).T} == {(True, False), (False, True)}
-  assert gaps.max(axis=0).min() > 1e-3
+  assert gaps.max(axis=0).min() > 1e-4
+
+
+def test_the_gradient_of_two_depths_is_their_mean_by_depth(index):
+  rows = next(distributed_iterator(one_device(), index, 8))
+  weight = tf.reduce_sum(rows["masked_lm_weights"])
+
+  def gradients(depth=None, **settings):
+    config = tiny_config(num_hidden_layers=3)
+    step, _, _ = make_step(one_device(), config, global_batch_size=8, **settings)
+    if depth is not None:
+      step._model.call = functools.partial(step._model.call, depth=depth)
+    return step._accumulate(rows, weight, 0)
+
+  both = gradients(train_depths=(1, 3))
+  deepest = gradients()
+  shallow = gradients(depth=1)
+  for of_both, of_deepest, of_shallow in zip(
+    both.of_variables, deepest.of_variables, shallow.of_variables, strict=True
+  ):
+    np.testing.assert_allclose(of_both, 0.75 * of_deepest + 0.25 * of_shallow, atol=1e-5)
+  # The report is that of the deepest.
+  np.testing.assert_allclose(both.sums, deepest.sums, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ A run is checked, trained, given its best weights, answers the examples, and is 
 gradient is in `keras_api/task_model.py`, which `model.fit` calls.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
 import math
@@ -21,13 +21,15 @@ from albert_tf import files, json_files
 from albert_tf.checkpoints.load import load_weights
 from albert_tf.configs.task import RESULTS_FILE
 from albert_tf.errors import StoppedError, UserError
-from albert_tf.finetuning.engine import batches, results
+from albert_tf.finetuning.engine import batches, exit_table, results
 from albert_tf.finetuning.engine.callbacks import TrainingProgress
 from albert_tf.finetuning.engine.run import FineTuningRun, splits_to_run
 from albert_tf.finetuning.initialize import Start, load_encoder_weights
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs
+from albert_tf.keras_api.task_model import TaskModel
 from albert_tf.lock import DirectoryLock
+from albert_tf.modeling.text_inputs import Inputs
 from albert_tf.pipelines.batches import HostShard, iterators_without_autotune
 from albert_tf.progress import track
 from albert_tf.runs import run_directory
@@ -156,7 +158,7 @@ def _run_one_seed(run: FineTuningRun) -> dict[str, Any]:
   keras.backend.clear_session()
   keras.utils.set_random_seed(run.seed)
   model = run.build_model()
-  predict = Predictor(run, model)
+  predict = Predictor(run, functools.partial(model, training=False))
 
   # What an earlier process has left: perhaps weights and, if it was finished, results.
   has_weights = run.best_weights is not None
@@ -172,7 +174,7 @@ def _run_one_seed(run: FineTuningRun) -> dict[str, Any]:
   writes_record = trains or not has_weights
   if is_chief and writes_record:
     _remove(results_path)
-    run.write_record(model.config)
+    run.write_record(model)
 
   # The best weights.
   outputs: dict[str, Outputs] = {}
@@ -201,11 +203,16 @@ def _run_one_seed(run: FineTuningRun) -> dict[str, Any]:
   ]
   metrics = run.workers.of_chief(metrics_of(task, outputs, scored))
   entries = results.head(task, run.start.source) | entries | {"seed": run.seed} | metrics
+  spec = model.task.with_thresholds(metrics)
+  if "eval" in outputs and len(model.exit_depths()) > 1:
+    early_exit = _early_exit(run, model)
+    entries["early_exit"] = early_exit
+    spec = dataclasses.replace(spec, exit_threshold=early_exit["threshold"])
 
   # The files, results.json last: it says that the run is finished.
   if is_chief:
     if writes_record:
-      task.spec.with_thresholds(metrics).save(run.directory)
+      spec.save(run.directory)
     for name, of_split in outputs.items():
       task.write_predictions(of_split, name, run.directory)
     json_files.write(results_path, entries)
@@ -278,6 +285,19 @@ def metrics_of(
   return metrics
 
 
+def _early_exit(run: FineTuningRun, model: TaskModel) -> dict[str, Any]:
+  """The table of thresholds on the evaluation data, and the threshold chosen from it."""
+  depths = model.exit_depths()
+
+  def at_depths(inputs: Inputs) -> dict[str, tf.Tensor]:
+    return dict(zip(map(str, depths), model.outputs_at(depths, inputs), strict=True))
+
+  outputs = Predictor(run, at_depths)("eval")
+  rows = exit_table.exit_table(run.task, {depth: outputs[str(depth)] for depth in depths})
+  chosen = exit_table.fastest_row(rows, run.settings.exit_tolerance)
+  return {"threshold": chosen.threshold, "rows": [row._asdict() for row in rows]}
+
+
 def _remove(path: str) -> None:
   """Removes a file or folder if it is there."""
   if files.exists(path):
@@ -288,7 +308,7 @@ def _remove(path: str) -> None:
 
 
 class Predictor:
-  """Computes the outputs of a model for every row of a split, on all replicas.
+  """Computes outputs for every row of a split, on all replicas.
 
   Rows of similar length share a batch:
 
@@ -297,10 +317,10 @@ class Predictor:
 
   Args:
     run: the run, whose splits are predicted. Each worker computes all rows, on its own replicas.
-    model: the model; it returns an array or a mapping of arrays, each `[B, …]`.
+    compute: from inputs to an array or a mapping of arrays, each `[B, …]`.
   """
 
-  def __init__(self, run: FineTuningRun, model: Any):
+  def __init__(self, run: FineTuningRun, compute: Callable[[Inputs], Any]):
     self._run = run
     # The default strategy cannot name its one device.
     num_devices = 1
@@ -313,7 +333,7 @@ class Predictor:
     self._batches = functools.cache(self._make_batches)
 
     def step(x: dict[str, tf.Tensor]) -> Any:
-      return run.strategy.run(lambda inputs: model(inputs, training=False), args=(x,))
+      return run.strategy.run(compute, args=(x,))
 
     self._step = tf.function(step, autograph=False, reduce_retracing=True)
 

@@ -5,6 +5,7 @@ import math
 import statistics
 from typing import Any
 
+from albert_tf.finetuning.engine import exit_table
 from albert_tf.finetuning.tasks.base import FineTuningTask
 
 
@@ -43,6 +44,8 @@ def summarize(
       "max": max(values),
       "standard_deviation": statistics.stdev(values),
     }
+  if "early_exit" in best:
+    summary["early_exit"] = best["early_exit"]
   seeds = {str(seed): results for seed, results in results_of_seed.items()}
   return summary | {"median": medians, "spread": spreads, "seeds": seeds}
 
@@ -73,5 +76,7 @@ def lines(results: Mapping[str, Any]) -> Iterator[str]:
       highest = format_metric(name, spreads[name]["max"])
       line += f"  (median; {lowest} to {highest})"
     yield line
+  if "early_exit" in results:
+    yield from exit_table.lines(results)
   if "best_seed" in results:
     yield f"best seed: {results['best_seed']}, in {results['best_run']}/"

@@ -14,13 +14,13 @@ import tensorflow as tf
 from albert_tf import files, json_files
 from albert_tf.checkpoints.bundle import latest_bundle
 from albert_tf.compat import device_kind
-from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.batches import Batching
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, fingerprint
+from albert_tf.keras_api.task_model import TaskModel
 from albert_tf.keras_api.tasks import CLASS_OF_KIND
 from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay
 from albert_tf.runs import run_directory
@@ -100,7 +100,7 @@ class FineTuningRun:
 
   # ------------------------------------------------------------------ model
 
-  def build_model(self) -> Any:
+  def build_model(self) -> TaskModel:
     """Makes the task's model, with random weights by `keras.utils.set_random_seed`."""
     settings = self.settings
     config = self.start.config
@@ -110,21 +110,41 @@ class FineTuningRun:
         hidden_dropout_prob=settings.dropout,
         attention_probs_dropout_prob=settings.dropout,
       )
+    spec = self.task.spec
+    train_depths = settings.train_depths
+    if not settings.do_train:
+      # What the head of these weights was trained to read.
+      train_depths = ()
+      trained = self.trained_task()
+      spec = dataclasses.replace(
+        spec, exit_depths=trained.exit_depths, exit_threshold=trained.exit_threshold
+      )
     head_options = dict(self.task.head_options)
     if self.task.spec.has_head_dropout:
       head_options["classifier_dropout"] = settings.classifier_dropout
     with self.strategy.scope():
       model = CLASS_OF_KIND[self.task.spec.kind](
         config,
-        task=self.task.spec,
+        task=spec,
         head_options=head_options,
         encoder_options={"remat": settings.remat},
+        train_depths=train_depths,
+        depth_distillation=settings.depth_distillation,
         dtype=precision_policy(settings.distribution.precision),
       )
     model.gradient_accumulation_steps = settings.gradient_accumulation_steps
-    model.train_depths = settings.train_depths
-    model.depth_seed = self.seed
     return model
+
+  def trained_task(self) -> TaskSpec:
+    """The task that the run's own weights, or else those of the start, were trained for."""
+    folders = [self.directory]
+    if self.start.checkpoint is not None:
+      folders.append(self.start.checkpoint.directory)
+    for folder in folders:
+      trained = TaskSpec.find(folder)
+      if trained is not None:
+        return trained
+    return self.task.spec
 
   def compile_model(self, model: Any) -> None:
     """Compiles the model with the task's loss, and AdamW or LAMB with clipping."""
@@ -194,8 +214,8 @@ class FineTuningRun:
   def training_identity(self) -> dict[str, Any]:
     """The identity of a training: task, settings, and the content of weights and examples."""
     spec = dataclasses.asdict(self.task.spec)
-    # These two are results of an evaluation.
-    del spec["null_score_diff_threshold"], spec["thresholds"]
+    # These are results of an evaluation.
+    del spec["null_score_diff_threshold"], spec["thresholds"], spec["exit_threshold"]
     weights = "random"
     if self.start.checkpoint is not None:
       weights = fingerprint(sorted(self.start.checkpoint.variables.items()))
@@ -206,7 +226,7 @@ class FineTuningRun:
     }
     return spec | self.settings.training_values() | dict(self.task.training_options) | content
 
-  def write_record(self, config: AlbertConfig) -> None:
+  def write_record(self, model: TaskModel) -> None:
     """Writes run.json, flags.txt, the task, the configuration and the tokenizer."""
     record = {
       "identity": self.identity | {"seed": self.seed},
@@ -214,9 +234,13 @@ class FineTuningRun:
       "settings": dataclasses.replace(self.settings, seeds=(self.seed,)).to_dict(),
     }
     run_directory.write(
-      self.directory, record, config=config, tokenizer=self.start.tokenizer, flags=self.flags_text
+      self.directory,
+      record,
+      config=model.config,
+      tokenizer=self.start.tokenizer,
+      flags=self.flags_text,
     )
-    self.task.spec.save(self.directory)
+    model.task.save(self.directory)
 
 
 def splits_to_run(task: FineTuningTask, *, evaluates: bool, predicts: bool) -> list[str]:

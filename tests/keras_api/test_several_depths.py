@@ -1,0 +1,199 @@
+"""Heads that read several depths: the loss over all of them, and answers that stop early."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from scipy import special
+from support import tiny_run
+from support.tiny_records import tiny_config
+from support.tiny_step import one_device
+
+from albert_tf import AlbertClassifier, AlbertSentenceEncoder
+from albert_tf.errors import UserError
+from albert_tf.keras_api.sentence_vectors import cosine_regression
+from albert_tf.keras_api.tasks import AlbertTagger
+
+DEPTHS = (1, 2, 4)
+CONFIG = tiny_config(
+  vocab_size=99,
+  num_hidden_layers=4,
+  initializer_range=0.3,
+  hidden_dropout_prob=0.0,
+  attention_probs_dropout_prob=0.0,
+)
+DISTILLATION = 0.5
+LOSSES = {
+  "classification": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+  "multi_label": keras.losses.BinaryCrossentropy(from_logits=True),
+  "regression": keras.losses.MeanSquaredError(),
+  "sentence_vectors": cosine_regression,
+}
+
+
+def batch(kind, count=6):
+  """Inputs of several lengths, labels, and weights."""
+  rng = np.random.default_rng(1)
+  shape = (count, 2, 7) if kind == "sentence_vectors" else (count, 7)
+  ids = rng.integers(5, 99, shape).astype(np.int32)
+  lengths = rng.integers(3, 8, shape[:-1])
+  mask = (np.arange(7) < lengths[..., np.newaxis]).astype(np.int32)
+  labels = {
+    "classification": rng.integers(0, 3, count),
+    "multi_label": rng.integers(0, 2, (count, 3)).astype(np.float32),
+    "regression": rng.normal(size=(count, 1)).astype(np.float32),
+    "sentence_vectors": rng.random(count).astype(np.float32),
+  }[kind]
+  return {"input_ids": ids, "input_mask": mask}, labels
+
+
+def model_of(kind, **options):
+  keras.utils.set_random_seed(2)
+  if kind == "sentence_vectors":
+    return AlbertSentenceEncoder(CONFIG, **options)
+  labels = ("a", "b", "c") if kind != "regression" else ()
+  task = AlbertClassifier.make_task(problem=kind, label_names=labels)
+  return AlbertClassifier(CONFIG, task=task, head_options={"classifier_dropout": 0.0}, **options)
+
+
+def kl(p, q):
+  return np.sum(p * np.log(p / q), axis=-1)
+
+
+def distance(kind, outputs, deepest):
+  """NumPy's distance of two depths' outputs, one for each row."""
+  if kind == "classification":
+    return kl(special.softmax(deepest, -1), special.softmax(outputs, -1))
+  if kind == "multi_label":
+    p, q = (np.stack([special.expit(x), special.expit(-x)], -1) for x in (deepest, outputs))
+    return kl(p, q).sum(-1)
+  if kind == "regression":
+    return np.square(outputs - deepest)[:, 0]
+  return 1 - np.sum(outputs * deepest, -1).mean(-1)  # Vectors of length 1.
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_the_loss_is_that_of_equation_5(kind):
+  """Mean of the depths' losses by depth, and the distances from the deepest."""
+  x, y = batch(kind)
+  model = model_of(kind, train_depths=DEPTHS, depth_distillation=DISTILLATION)
+  model.compile("sgd", loss=LOSSES[kind])
+  outputs = [model(x, depth=depth).numpy() for depth in DEPTHS]
+  expected = 0
+  for depth, of_depth in zip(DEPTHS, outputs, strict=True):
+    loss = float(np.mean(LOSSES[kind](y, of_depth)))
+    loss += DISTILLATION * distance(kind, of_depth, outputs[-1]).mean()
+    expected += loss * depth / sum(DEPTHS)
+  predictions, loss = model.predictions_and_loss(x, y, None)
+  assert float(loss) == pytest.approx(expected, rel=1e-4)
+  np.testing.assert_allclose(predictions, outputs[-1], atol=1e-5)
+
+
+def updated(strategy, parts, **options):
+  x, y = batch("classification", count=8)
+  with strategy.scope():
+    model = model_of("classification", train_depths=DEPTHS, depth_distillation=DISTILLATION)
+    model.compile(keras.optimizers.SGD(0.1), loss=LOSSES["classification"], **options)
+  model.gradient_accumulation_steps = parts
+  before = model.get_weights()
+  model.fit(x, y, sample_weight=np.linspace(0.5, 1.5, 8), batch_size=8, shuffle=False, verbose=0)
+  return [new - old for new, old in zip(model.get_weights(), before, strict=True)]
+
+
+def test_replicas_and_micro_batches_make_the_same_update(mirrored_2):
+  whole = updated(one_device(), 1, run_eagerly=True)
+  divided = updated(mirrored_2, 2)
+  largest = max(np.abs(change).max() for change in whole)
+  assert largest > 1e-3
+  for one, other in zip(whole, divided, strict=True):
+    np.testing.assert_allclose(other, one, atol=1e-4 * largest)
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_each_row_has_the_answer_of_the_depth_where_it_stopped(kind):
+  x, _ = batch(kind)
+  model = model_of(kind, train_depths=DEPTHS)
+  plain = {depth: model(x, depth=depth).numpy() for depth in DEPTHS}
+  layers_seen = set()
+  for threshold in np.linspace(0, 1, 21):
+    early = model.predict_early(x, threshold=threshold, batch_size=4)
+    shape = x["input_ids"].shape[:-1]
+    assert early.layers.shape == shape
+    for row in np.ndindex(shape):
+      expected = plain[early.layers[row]][row]
+      np.testing.assert_allclose(early.outputs[row], expected, atol=1e-5)
+    layers_seen |= set(early.layers.ravel().tolist())
+  # A value and a vector are compared with those of the depth before.
+  expected = {2, 4} if kind in ("regression", "sentence_vectors") else set(DEPTHS)
+  assert layers_seen == expected
+  # The last threshold is 1.
+  assert set(early.layers.ravel().tolist()) == {4}
+
+
+def test_confidence_decides():
+  """The largest probability must be above the threshold; a greater depth is not asked then."""
+  x, _ = batch("classification", count=20)
+  model = model_of("classification", train_depths=DEPTHS)
+  threshold = 0.6
+  expected = np.full(20, 4)
+  for depth in (2, 1):
+    confidence = special.softmax(model(x, depth=depth).numpy(), -1).max(-1)
+    expected[confidence > threshold] = depth
+  assert len(set(expected)) > 1
+  np.testing.assert_array_equal(model.predict_early(x, threshold=threshold).layers, expected)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_no_row_and_one_row(count):
+  x, _ = batch("classification")
+  rows = {name: values[:count] for name, values in x.items()}
+  early = model_of("classification", train_depths=DEPTHS).predict_early(rows, threshold=0.5)
+  assert early.outputs.shape == (count, 3)
+  assert early.layers.shape == (count,)
+
+
+def test_texts_and_the_stored_threshold(tmp_path):
+  run = tiny_run.write_pretrained(tmp_path / "run")
+  options = {"label_names": ["a", "b"], "train_depths": (2, 4)}
+  model = AlbertClassifier.from_pretrained(run, num_hidden_layers=4, **options)
+  model.task = dataclasses.replace(model.task, exit_threshold=0.0)
+  texts = ["the sky is blue", "grass"]
+  np.testing.assert_array_equal(model.predict_early(texts).layers, [2, 2])
+  model.save_pretrained(tmp_path / "tuned")
+  again = AlbertClassifier.from_pretrained(tmp_path / "tuned")
+  np.testing.assert_array_equal(again.predict_early(texts).layers, [2, 2])
+  np.testing.assert_array_equal(again.predict_early(texts, threshold=1).layers, [4, 4])
+  shallower = AlbertClassifier.from_pretrained(tmp_path / "tuned", num_hidden_layers=3)
+  np.testing.assert_array_equal(shallower.predict_early(texts, threshold=1).layers, [3, 3])
+
+
+@pytest.mark.parametrize(
+  ("changes", "depths"),
+  [
+    ({}, (1, 8)),
+    ({}, (1,)),
+    ({}, (0, 4)),
+    ({}, (1, 1, 4)),
+    ({"sharing": "none"}, (1, 4)),
+    ({"inner_group_num": 2}, (4,)),
+  ],
+)
+def test_depths_that_cannot_be_trained_are_refused(changes, depths):
+  config = dataclasses.replace(CONFIG, **changes)
+  with pytest.raises(UserError, match="Received"):
+    AlbertClassifier(config, head_options={"num_labels": 3}, train_depths=depths)
+
+
+def test_what_cannot_stop_early_is_refused():
+  x, _ = batch("classification")
+  model = model_of("classification", train_depths=DEPTHS)
+  for threshold in (-0.1, 1.1, float("nan")):
+    with pytest.raises(UserError, match=f"Received: {threshold}"):
+      model.predict_early(x, threshold=threshold)
+  with pytest.raises(UserError, match="train_depths"):
+    model_of("classification").predict_early(x)
+  with pytest.raises(UserError, match="token_classification"):
+    AlbertTagger(CONFIG, head_options={"num_labels": 3}, train_depths=DEPTHS).predict_early(x)
+  with pytest.raises(UserError, match="depth_distillation"):
+    model_of("classification", depth_distillation=1.0)
