@@ -113,6 +113,11 @@ class FineTuneSettings(DepthSettings, OtherDepth):
         "There must be something to do. Received: none of --do_train, --do_eval, --do_predict. "
         "Name one."
       )
+    if self.depth_distillation and not self.train_depths:
+      raise UserError(
+        "Distillation is from the deepest of several depths to the others. Received: "
+        f"--depth_distillation={self.depth_distillation} without --train_depths. Give both."
+      )
     if not self.seeds or len(set(self.seeds)) != len(self.seeds):
       raise UserError(f"Seeds are different numbers. Received: {list(self.seeds)}.")
 

@@ -80,6 +80,9 @@ class ForkedCommands:
     """Starts a command; `True` as a flag's value is a flag without one."""
     folder = pathlib.Path(self._folder.name, str(self._count))
     folder.mkdir()
+    # A test may read them before the command has begun.
+    (folder / "stdout").touch()
+    (folder / "stderr").touch()
     self._count += 1
     line = [*map(str, arguments), *words(flags)]
     return Command(self._ask("start", str(folder), str(ROOT / script), *line), folder)

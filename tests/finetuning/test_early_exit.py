@@ -1,0 +1,75 @@
+"""Fine-tuning at several depths: the table of thresholds, the one that is stored, and its later use."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
+
+from albert_tf import AlbertClassifier
+from albert_tf.configs.task import TaskSpec
+from albert_tf.errors import UserError
+from albert_tf.finetuning.engine import exit_table
+from albert_tf.finetuning.engine.fit import fine_tune
+from albert_tf.finetuning.engine.results import lines
+
+SETTINGS = dataclasses.replace(
+  QUICK, num_train_steps=4, train_batch_size=8, train_depths=(1, 2), exit_tolerance=100.0
+)
+
+
+def run(directory, task, start=None, **changes):
+  settings = dataclasses.replace(SETTINGS, **changes)
+  return fine_tune(task, settings, start=start or tiny_start(), output_dir=str(directory))
+
+
+def test_the_threshold_is_stored_and_used(tmp_path):
+  splits = {"train": made_up_texts(24, seed=5), "eval": made_up_texts(13, seed=6)}
+  task = tiny_task(splits)
+  results = run(tmp_path / "run", task, depth_distillation=1.0)
+  table = results["early_exit"]
+  assert table["rows"][0] == {"threshold": 1.0, "metric": results["accuracy"], "layers": 2.0}
+  # With a tolerance of all points, the fastest.
+  assert table["threshold"] == min(table["rows"], key=lambda row: row["layers"])["threshold"]
+  printed = list(lines(results))
+  assert sum(line.endswith("stored") for line in printed) == 1
+
+  # The answers of the model that a user loads.
+  spec = TaskSpec.load(str(tmp_path / "run"))
+  assert (spec.exit_depths, spec.exit_threshold) == ((1, 2), table["threshold"])
+  model = AlbertClassifier.from_pretrained(tmp_path / "run")
+  labels = np.array([example.label for example in splits["eval"]])
+  texts = [example.text for example in splits["eval"]]
+  for row in table["rows"]:
+    early = model.predict_early(texts, threshold=row["threshold"])
+    accuracy = np.mean(np.array(spec.label_names)[early.outputs.argmax(-1)] == labels)
+    assert accuracy == pytest.approx(row["metric"])
+    assert early.layers.mean() == pytest.approx(row["layers"], abs=1 / 13)
+
+  # An evaluation prints the same table; a model trained at one depth has none.
+  again = run(tmp_path / "run", task, do_train=False, train_depths=())
+  assert again["early_exit"]["rows"] == table["rows"]
+  assert TaskSpec.load(str(tmp_path / "run")) == spec
+  plain = run(tmp_path / "plain", task, train_depths=())
+  assert "early_exit" not in plain
+  assert TaskSpec.load(str(tmp_path / "plain")).exit_depths == ()
+  json.dumps(results)
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 1.0, 100.0])
+def test_the_fastest_row_that_is_good_enough(tolerance):
+  rows = [
+    exit_table.ExitRow(1.0, 0.80, 12.0),
+    exit_table.ExitRow(0.9, 0.795, 8.0),
+    exit_table.ExitRow(0.8, 0.81, 9.0),
+    exit_table.ExitRow(0.7, float("nan"), 2.0),
+    exit_table.ExitRow(0.6, 0.3, 4.0),
+  ]
+  expected = {0.0: 0.8, 1.0: 0.9, 100.0: 0.6}[tolerance]
+  assert exit_table.fastest_row(rows, tolerance).threshold == expected
+
+
+def test_distillation_needs_several_depths():
+  with pytest.raises(UserError, match="--depth_distillation=1.0 without --train_depths"):
+    dataclasses.replace(SETTINGS, train_depths=(), depth_distillation=1.0)
