@@ -349,8 +349,16 @@ class TaskModel(TextModel):
         "trained at one depth only. Train with train_depths=(4, 8, 12), in commands --train_depths."
       )
 
-  def early_outputs(self, inputs: Inputs, threshold: tf.Tensor) -> EarlyOutputs:
-    """See `predict_early`; `threshold` is a float32 scalar, or `[B]`."""
+  def early_outputs(
+    self, inputs: Inputs, threshold: tf.Tensor, depths: Sequence[int] | None = None
+  ) -> EarlyOutputs:
+    """See `predict_early`.
+
+    Args:
+      inputs: those of `call`.
+      threshold: float32 scalar, `[1]` or `[B]`.
+      depths: as of `exit_depths`; None: those of the model.
+    """
     texts = self._encoder_inputs(inputs)
     # A row may go on after any depth, so all its positions are computed.
     texts.pop("read_positions", None)
@@ -362,7 +370,7 @@ class TaskModel(TextModel):
     early = answer_early(
       self.encoder,
       texts,
-      depths=self.exit_depths(),
+      depths=depths or self.exit_depths(),
       head=head,
       rule=EXIT_RULES[self.task.kind],
       threshold=tf.broadcast_to(threshold, [num_rows]),

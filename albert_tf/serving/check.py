@@ -270,7 +270,10 @@ def check_odd(export: Export) -> str:
   """Checks for finite answers to odd and long texts, in every signature of strings."""
   count = 0
   for signature, definition in export.signatures.items():
-    specs = definition.inputs
+    # Inputs with a default, such as a threshold, may be absent.
+    specs = {
+      name: spec for name, spec in definition.inputs.items() if name not in definition.defaults
+    }
     if any(spec.dtype != tf.string.as_datatype_enum for spec in specs.values()):
       continue
     for texts in (ODD_TEXTS, LONG_TEXTS):

@@ -43,7 +43,7 @@ _MODULES = {
 WARMUP_NAME = "tf_serving_warmup_requests"
 BATCH_SIZES = (1, 8, 32)  # Of the warm-up requests.
 
-# Strings of the recorded calls, three rows each; an input without a name here gets _TEXTS.
+# Inputs of the recorded calls of strings, three rows each; one without a name here gets _TEXTS.
 _TEXTS = (
   "The capital of France is [MASK].",
   "A [MASK] of birds flew over the old [MASK] trees.",
@@ -51,11 +51,12 @@ _TEXTS = (
 )
 _CHOICES = ("Paris", "the old trees", "the sea", "the grass")
 _ROTATED_CHOICES = [_CHOICES[row:] + _CHOICES[:row] for row in range(3)]
-_STRINGS = {
+_SAMPLES = {
   "text_pair": _TEXTS[::-1],
   "context": [" ".join(_TEXTS[row:]) for row in range(3)],
   "choices": _ROTATED_CHOICES,
   "words": _ROTATED_CHOICES,
+  "threshold": (1.0, 0.0, 0.7),
 }
 
 
@@ -158,7 +159,7 @@ def sample_inputs(function: Any, config: AlbertConfig) -> dict[str, tf.Tensor]:
   specs = function.input_signature
   arrays: Any
   if specs[0].dtype == tf.string:
-    arrays = {spec.name: _STRINGS.get(spec.name, _TEXTS) for spec in specs}
+    arrays = {spec.name: _SAMPLES.get(spec.name, _TEXTS) for spec in specs}
   else:
     arrays = sample_ids(specs, config, rows=3)
   return {name: tf.constant(array) for name, array in arrays.items()}

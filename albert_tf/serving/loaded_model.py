@@ -47,8 +47,10 @@ class LoadedModel:
     }
 
   def run(self, signature: str, inputs: Arrays) -> Arrays:
-    """The outputs by name; strings are object arrays of bytes."""
+    """The outputs by name; strings are object arrays of bytes. An input may have a default."""
     definition = self.signatures[signature]
+    defaults = {name: tf.make_ndarray(proto) for name, proto in definition.defaults.items()}
+    inputs = defaults | dict(inputs)
     fetches = {name: info.name for name, info in definition.outputs.items()}
     feeds = {definition.inputs[name].name: array for name, array in inputs.items()}
     return self._session.run(fetches, feeds)

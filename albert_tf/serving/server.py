@@ -4,7 +4,7 @@ It is for trying models, not for the open network: it refuses requests of other 
 sites' pages.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import contextlib
 from http import server as http_server
 import importlib.resources
@@ -83,10 +83,12 @@ class Servable(LoadedModel):
       )
 
     # From JSON to arrays.
-    infos = self.signatures[name].inputs
+    definition = self.signatures[name]
+    infos = definition.inputs
     by_row = form == "instances"
+    columns = _columns(request[form], infos, optional=definition.defaults, by_row=by_row)
     arrays = {}
-    for key, value in _columns(request[form], infos, by_row=by_row).items():
+    for key, value in columns.items():
       arrays[key] = _array(key, value, infos[key])
     try:
       outputs = self.run(name, arrays)
@@ -96,13 +98,13 @@ class Servable(LoadedModel):
       raise RequestError(400, "\n".join(lines[:3]) or error.message) from error
 
     # Back to JSON; as in TensorFlow Serving, a single output needs no name.
-    columns = {key: array.tolist() for key, array in outputs.items()}
-    answer: Any = columns
-    if len(columns) == 1:
-      [answer] = columns.values()
+    lists = {key: array.tolist() for key, array in outputs.items()}
+    answer: Any = lists
+    if len(lists) == 1:
+      [answer] = lists.values()
     elif by_row:
-      rows = zip(*columns.values(), strict=True)
-      answer = [dict(zip(columns, row, strict=True)) for row in rows]
+      rows = zip(*lists.values(), strict=True)
+      answer = [dict(zip(lists, row, strict=True)) for row in rows]
     return {_ANSWERS[form]: answer}
 
   def metadata(self) -> dict[str, Any]:
@@ -119,8 +121,13 @@ class Servable(LoadedModel):
     }
 
 
-def _columns(values: Any, infos: Mapping[str, Any], *, by_row: bool) -> dict[str, Any]:
-  """Values by input name, from rows or columns; a single input needs no name."""
+def _columns(
+  values: Any, infos: Mapping[str, Any], *, optional: Collection[str], by_row: bool
+) -> dict[str, Any]:
+  """Values by input name, from rows or columns; a single input needs no name.
+
+  Inputs that are `optional` may be absent, in all rows alike.
+  """
   rows = [values]
   if by_row:
     rows = values
@@ -129,7 +136,11 @@ def _columns(values: Any, infos: Mapping[str, Any], *, by_row: bool) -> dict[str
   if len(infos) == 1 and not isinstance(rows[0], dict):
     [name] = infos
     rows = [{name: row} for row in rows]
-  if not all(isinstance(row, dict) and set(row) == set(infos) for row in rows):
+  names = set()
+  if isinstance(rows[0], dict):
+    names = set(rows[0])
+  is_complete = set(infos).difference(optional) <= names <= set(infos)
+  if not is_complete or not all(isinstance(row, dict) and set(row) == names for row in rows):
     raise RequestError(400, f"The inputs must be named {', '.join(sorted(infos))}, in every row.")
   if not by_row:
     return rows[0]

@@ -1,8 +1,17 @@
 """Signatures of classification, multi-label classification, regression and sentence vectors."""
 
+from typing import Any
+
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import ServingModule, Signatures, Tensors, signature, strings
+from albert_tf.serving.signatures.base import (
+  TOKEN_KEYS,
+  ServingModule,
+  Signatures,
+  Tensors,
+  signature,
+  strings,
+)
 
 
 class ClassifierModule(ServingModule):
@@ -20,19 +29,56 @@ class ClassifierModule(ServingModule):
   Signatures of a regression: the same inputs → `value` [B].
 
   Signatures of sentence vectors: the same inputs → `vector` float32 [B, H].
+
+  A model that was trained at several depths has one more signature.
+    early_exit: the strings, and `threshold` float32 [B] or [1] → the same answers, and `layers`
+      int32 [B]. Without `threshold` it is the task's. See `TaskModel.predict_early`.
   """
 
   def signatures(self) -> Signatures:
     table = super().signatures()
     if self.task.pair:
       table["serving_default"] = signature(self.text, strings("text", "text_pair"))
+    if len(self._exit_depths()) > 1:
+      table["early_exit"] = self._early_exit()
     return table
+
+  def _exit_depths(self) -> list[int]:
+    return self.served.model.exit_depths(self.served.depth)
+
+  def _early_exit(self) -> Any:
+    # The default of the argument is that of the input, for servers too.
+    stored = tf.constant([self.task.exit_threshold])
+    threshold = tf.TensorSpec([None], tf.float32, name="threshold")
+    if self.task.pair:
+
+      def of_pairs(text: tf.Tensor, text_pair: tf.Tensor, threshold: tf.Tensor = stored) -> Tensors:
+        return self.early(self.pack(text, text_pair), threshold)
+
+      return signature(of_pairs, strings("text", "text_pair") + (threshold,))
+
+    def of_texts(text: tf.Tensor, threshold: tf.Tensor = stored) -> Tensors:
+      return self.early(self.pack(text), threshold)
+
+    return signature(of_texts, strings("text") + (threshold,))
 
   def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Tensors:
     return self.functions["tokens"](**self.pack(text, text_pair))
 
   def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
-    outputs = self.run_model(input_ids, input_mask, segment_ids)
+    return self.answers(self.run_model(input_ids, input_mask, segment_ids))
+
+  def early(self, batch: Tensors, threshold: tf.Tensor) -> Tensors:
+    """The answers of packed texts that stop early, and `layers`."""
+    message = "threshold must be from 0 to 1; 1 means all layers."
+    is_valid = tf.reduce_all((threshold >= 0) & (threshold <= 1))
+    with tf.control_dependencies([tf.debugging.assert_equal(is_valid, True, message=message)]):
+      inputs = self.checked(*[batch[key] for key in TOKEN_KEYS])
+    early = self.served.model.early_outputs(inputs, threshold, depths=self._exit_depths())
+    return self.answers(early.outputs) | {"layers": early.layers}
+
+  def answers(self, outputs: tf.Tensor) -> Tensors:
+    """From the outputs of the model to those of the signatures."""
     if self.task.kind == "sentence_vectors":
       return {"vector": outputs}  # [B, H]
     if self.task.kind == "regression":
