@@ -1,5 +1,6 @@
 """Models without a downstream task: the encoder, the masked-LM model, and the pretraining model."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -35,8 +36,9 @@ class AlbertEncoder(TextModel, Encoder):
     training: bool = False,
     seed: Seed = None,
     depth: int | tf.Tensor | None = None,
+    also_read: Sequence[int] = (),
   ) -> dict[str, Any]:
-    outputs = super().call(inputs, training=training, seed=seed, depth=depth)
+    outputs = super().call(inputs, training=training, seed=seed, depth=depth, also_read=also_read)
     mask = text_inputs(inputs).get("input_mask")
     # Rows at `read_positions` have no mask of their own.
     if mask is not None and "read_positions" not in inputs:

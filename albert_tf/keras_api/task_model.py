@@ -83,7 +83,7 @@ class TaskModel(TextModel):
       task = dataclasses.replace(task, exit_depths=tuple(sorted(train_depths)))
     self.train_depths = tuple(sorted(train_depths))
     self.depth_distillation = depth_distillation
-    self._early_step = None  # Made by the first `predict_early`.
+    self._early_step: Any = None  # Made by the first `predict_early`.
     if depth_distillation and not (train_depths and task.kind in EXIT_RULES):
       raise UserError(
         f"depth_distillation is for train_depths and for {', '.join(EXIT_RULES)}. Received: "
@@ -296,7 +296,7 @@ class TaskModel(TextModel):
       Arrays: the outputs, those of `predict` at these depths, and `layers` int32 `[B]`.
 
     Raises:
-      UserError: the model was trained at one depth only, or cannot stop early; or there is no text.
+      UserError: the model was trained at one depth only, or cannot stop early.
     """
     if threshold is None:
       threshold = self.task.exit_threshold

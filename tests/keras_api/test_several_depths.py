@@ -9,6 +9,7 @@ from scipy import special
 from support import tiny_run
 from support.tiny_records import tiny_config
 from support.tiny_step import one_device
+import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertSentenceEncoder
 from albert_tf.errors import UserError
@@ -85,7 +86,7 @@ def test_the_loss_is_that_of_equation_5(kind):
     loss = float(np.mean(LOSSES[kind](y, of_depth)))
     loss += DISTILLATION * distance(kind, of_depth, outputs[-1]).mean()
     expected += loss * depth / sum(DEPTHS)
-  predictions, loss = model.predictions_and_loss(x, y, None)
+  predictions, loss = model.predictions_and_loss(x, tf.constant(y), None)
   assert float(loss) == pytest.approx(expected, rel=1e-4)
   np.testing.assert_allclose(predictions, outputs[-1], atol=1e-5)
 

@@ -48,7 +48,7 @@ def exit_table(task: FineTuningTask, outputs_of_depth: Mapping[int, np.ndarray])
   rows = []
   for threshold in thresholds:
     # From the last depth to the first: the earliest that is sure has the last word.
-    answers = outputs[-1]
+    answers: Any = outputs[-1]
     layers = np.full(confidences[0].shape, depths[-1])
     for depth, of_depth, confidence in reversed(
       list(zip(depths[:-1], outputs[:-1], confidences, strict=True))

@@ -293,7 +293,8 @@ def _early_exit(run: FineTuningRun, model: TaskModel) -> dict[str, Any]:
     return dict(zip(map(str, depths), model.outputs_at(depths, inputs), strict=True))
 
   outputs = Predictor(run, at_depths)("eval")
-  rows = exit_table.exit_table(run.task, {depth: outputs[str(depth)] for depth in depths})
+  outputs_of_depth = {depth: np.asarray(outputs[str(depth)]) for depth in depths}
+  rows = exit_table.exit_table(run.task, outputs_of_depth)
   chosen = exit_table.fastest_row(rows, run.settings.exit_tolerance)
   return {"threshold": chosen.threshold, "rows": [row._asdict() for row in rows]}
 
