@@ -117,7 +117,19 @@ def test_sentence_pair_and_value(page) -> None:
   page.open("?model=value", "Score")
   assert not page.elements("#field-text_pair")
   page.run()
-  assert float(page.text("result"))
+  assert float(page.text("result").split("\n")[0])
+
+
+def test_the_slider_stops_an_answer_early(page) -> None:
+  page.open("?model=labels", "Classify")
+  for threshold, layers in ((0, 1), (1, 2)):
+    page.script(
+      "const slider = document.getElementById('threshold'); slider.value = arguments[0];"
+      "slider.dispatchEvent(new Event('input'))",
+      threshold,
+    )
+    page.run(text="grass")
+    assert page.text("took") == f"Layers: {layers}."
 
 
 def test_every_label_with_its_probability(page) -> None:
@@ -138,7 +150,8 @@ def test_two_texts_are_compared(page) -> None:
   cosines = []
   for other in ("the sky", "small birds sing"):
     page.run(text="the sky", other=other)
-    value, note = page.text("result").split("\n")
+    value, note, layers = page.text("result").split("\n")
+  assert layers == "Layers: 2, 2."
     cosines.append(float(value))
     assert note == "Cosine of the two texts' vectors (vector, 12 numbers)."
   assert cosines[0] == 1.0 >= cosines[1]
