@@ -151,7 +151,7 @@ def test_two_texts_are_compared(page) -> None:
   for other in ("the sky", "small birds sing"):
     page.run(text="the sky", other=other)
     value, note, layers = page.text("result").split("\n")
-  assert layers == "Layers: 2, 2."
+    assert layers == "Layers: 2, 2."
     cosines.append(float(value))
     assert note == "Cosine of the two texts' vectors (vector, 12 numbers)."
   assert cosines[0] == 1.0 >= cosines[1]
