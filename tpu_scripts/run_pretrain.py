@@ -9,7 +9,6 @@ Example:
 
 import dataclasses
 import os
-import statistics
 from typing import TYPE_CHECKING, Literal
 
 from albert_tf import files
@@ -126,16 +125,12 @@ def _machine(settings: PretrainingSettings) -> "Machine":
   from albert_tf.planning.estimate import STEP_PER_FORWARD, forward_flops_per_example
   from albert_tf.pretraining.reporter import Machine
 
-  # Each update runs one of the depths, so an example costs their mean.
-  depths = settings.step.train_depths or (settings.model.num_hidden_layers,)
-  forward_flops = statistics.fmean(
-    forward_flops_per_example(
-      settings.model.at_depth(depth),
-      max_seq_length=settings.max_seq_length,
-      max_predictions_per_seq=settings.train_predictions,
-      sentence_loss=bool(settings.step.sentence_task),
-    )
-    for depth in depths
+  forward_flops = forward_flops_per_example(
+    settings.model,
+    max_seq_length=settings.max_seq_length,
+    max_predictions_per_seq=settings.train_predictions,
+    sentence_loss=bool(settings.step.sentence_task),
+    train_depths=settings.step.train_depths,
   )
   peak_flops = 0.0
   # Google Cloud names the slice in this variable (GKE does by itself).

@@ -4,6 +4,7 @@
 docs/tpu.md tells how memory and time were fitted to the compiler's programs.
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from albert_tf.configs import HEADS, AlbertConfig
@@ -34,17 +35,23 @@ _SCORES_WITH_DROPOUT = 3.5
 _GRADIENTS_WITH_REMAT = 2.5
 
 
+def num_read_depths(train_depths: Sequence[int]) -> int:
+  """How many depths the heads read in an update: the deepest and, of several, one other."""
+  return min(2, max(1, len(train_depths)))
+
+
 def forward_flops_per_example(
   config: AlbertConfig,
   *,
   max_seq_length: int,
   max_predictions_per_seq: int = 0,
   sentence_loss: bool = True,
+  train_depths: Sequence[int] = (),
 ) -> float:
   """Operations of the matrix products in one forward pass; a multiply and an add are two.
 
-  [E ≠ H] 2 S E H  +  layers · inner · (8 S H² + 4 S² H + 4 S H F)  +  2 H²
-    +  [P > 0] (P (2 H E + 2 E V) + 4 H)
+  [E ≠ H] 2 S E H  +  layers · inner · (8 S H² + 4 S² H + 4 S H F)
+    +  depths · (2 H² + [P > 0] (P (2 H E + 2 E V) + 4 H))
 
   Without a sentence loss 2 H² of the pooler and 4 H of the head are left out.
 
@@ -55,6 +62,7 @@ def forward_flops_per_example(
     config: the architecture.
     max_seq_length, max_predictions_per_seq: S and P; P = 0 is an encoder without pretraining heads.
     sentence_loss: whether pretraining has one.
+    train_depths: see `StepShape`; the layers run once.
 
   Reference: ALBERT, arXiv 1909.11942, section 3.1.
   """
@@ -67,15 +75,15 @@ def forward_flops_per_example(
   attention = 4 * S * S * H  # Scores and context.
   feed_forward = 4 * S * H * config.intermediate_size
   blocks = config.num_hidden_layers * config.inner_group_num
-  total = blocks * (projections + attention + feed_forward)
-  total += P * (2 * H * E + 2 * E * config.vocab_size)  # The masked-LM head.
+  layers = blocks * (projections + attention + feed_forward)
   if E != H:
-    total += 2 * S * E * H  # From embedding to hidden size.
+    layers += 2 * S * E * H  # From embedding to hidden size.
+  heads = P * (2 * H * E + 2 * E * config.vocab_size)  # The masked-LM head.
   if sentence_loss:
-    total += 2 * H * H  # The pooler.
+    heads += 2 * H * H  # The pooler.
     if P:
-      total += 4 * H  # The sentence head: two classes.
-  return float(total)
+      heads += 4 * H  # The sentence head: two classes.
+  return float(layers + num_read_depths(train_depths) * heads)
 
 
 class StepShape(Settings):
@@ -89,7 +97,7 @@ class StepShape(Settings):
   optimizer: Literal["lamb", "adamw", "tfa_lamb"] = setting("lamb", "The optimizer.")
   remat: bool = setting(False, "Recompute activations in the backward pass.")
   layer_loop: Literal["unrolled", "while"] = setting("unrolled", "How the layers are repeated.")
-  train_depths: tuple[int, ...] = setting((), "Numbers of layers; each step runs one of them.")
+  train_depths: tuple[int, ...] = setting((), "Numbers of layers that the heads read.")
 
   @property
   def examples(self) -> int:
@@ -119,6 +127,7 @@ def _arrays(config: AlbertConfig, shape: StepShape) -> _Arrays:
   blocks = config.num_hidden_layers * config.inner_group_num
   # The last block is computed only where the heads read it.
   positions = (blocks - 1) * S + shape.read_positions
+  predictions = shape.max_predictions_per_seq * num_read_depths(shape.train_depths)
   # Of a position: x, Q, K, V, context, two sums, one norm; intermediate before and after.
   row = 8 * config.hidden_size + 2 * config.intermediate_size
   return _Arrays(
@@ -127,7 +136,7 @@ def _arrays(config: AlbertConfig, shape: StepShape) -> _Arrays:
     positions=positions,
     scores=B * config.num_attention_heads * S * positions,
     rows=B * positions * row,
-    logits=B * shape.max_predictions_per_seq * config.vocab_size,
+    logits=B * predictions * config.vocab_size,
   )
 
 
@@ -197,7 +206,10 @@ def cycles(config: AlbertConfig, shape: StepShape, chip: Chip) -> float:
   unread = S - shape.read_positions
   saved = unread * (4 * H * H + 4 * S * H + 4 * H * config.intermediate_size)
   flops = forward_flops_per_example(
-    config, max_seq_length=S, max_predictions_per_seq=shape.max_predictions_per_seq
+    config,
+    max_seq_length=S,
+    max_predictions_per_seq=shape.max_predictions_per_seq,
+    train_depths=shape.train_depths,
   )
   at_peak = passes * STEP_PER_FORWARD * B * (flops - saved) * chip.clock_hz / chip.peak_flops
   matrix = constants.matrix * at_peak

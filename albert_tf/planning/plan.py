@@ -203,6 +203,7 @@ def step_seconds(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepSeco
     config,
     max_seq_length=shape.max_seq_length,
     max_predictions_per_seq=shape.max_predictions_per_seq,
+    train_depths=shape.train_depths,
   )
   at_peak = shape.examples * flops / chip.peak_flops
   return StepSeconds(

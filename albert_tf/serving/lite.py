@@ -82,6 +82,7 @@ def input_specs(model: Any, settings: LiteSettings) -> list[tf.TensorSpec]:
   if task is not None and task.squad_version == "2.0":
     shapes["p_mask"] = shape
   if model.export_kind == "fill_mask":
+    # The last input: `sample_ids` looks for it there.
     shapes["positions"] = [batch_size, settings.max_predictions_per_seq]
   return [tf.TensorSpec(shape, tf.int32, name=name) for name, shape in shapes.items()]
 

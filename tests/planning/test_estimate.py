@@ -72,6 +72,9 @@ def test_counts_every_matrix_product():
   sizes = {"max_seq_length": S, "max_predictions_per_seq": P}
   got = forward_flops_per_example(config, **sizes)
   assert got == encoder + heads
+  # The layers run once for two depths, of three that are trained.
+  both = forward_flops_per_example(config, **sizes, train_depths=(1, 2, 3))
+  assert both == encoder + heads + 2 * H * H + heads
   off = forward_flops_per_example(config, **sizes, sentence_loss=False)
   assert off == got - 2 * H * H - 2 * H * 2  # Pooler and sentence head.
 

@@ -118,6 +118,7 @@ class _MakeInstances(beam.DoFn):
     self._job = job
 
   def setup(self) -> None:
+    # Beam calls it on each worker: a `BlockMaker` has a tokenizer, which cannot be sent.
     self._make = BlockMaker(self._job)
 
   def process(self, block: Block) -> Iterator[Any]:

@@ -269,6 +269,7 @@ def write_runs(prefix: str, split: str, made: Iterable[Instances]) -> list[Run]:
 
 
 def record_bytes(instances: Instances) -> int:
+  """What the instances count against `RUN_BYTES`: their framed records."""
   return sum(map(len, instances.records))
 
 
