@@ -158,6 +158,7 @@ def test_paper_tables_3_and_4():
     assert config.param_count() == expected, (embedding_size, sharing)
 
 
+@pytest.mark.slow
 def test_the_command_counts_all_sizes_or_one():
   table = run_command(COMMAND).stdout
   assert "| xxlarge | 12 | 4,096 | 128 | all | 201,379,840 | 222,595,584 | 223,158,450 |" in table

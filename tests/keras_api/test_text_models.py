@@ -115,7 +115,7 @@ def blocks(path, heading):
 @pytest.mark.parametrize(
   ("path", "heading"),
   [
-    ("README.md", "## Python"),
+    pytest.param("README.md", "## Python", marks=pytest.mark.slow),
     ("docs/checkpoints.md", ""),
     ("docs/own_domain.md", ""),
     pytest.param("docs/finetuning.md", "", marks=pytest.mark.slow),

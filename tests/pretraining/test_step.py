@@ -136,7 +136,8 @@ def test_the_gradient_of_two_depths_is_their_mean_by_depth(index):
     step, _, _ = make_step(one_device(), config, global_batch_size=8, **settings)
     if depth is not None:
       step._model.call = functools.partial(step._model.call, depth=depth)
-    return step._accumulate(rows, weight, 0)
+    with eagerly():
+      return step._accumulate(rows, weight, 0)
 
   both = gradients(train_depths=(1, 3))
   deepest = gradients()

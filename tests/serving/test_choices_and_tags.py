@@ -60,6 +60,7 @@ def test_choices_equal_the_python_model(exported, tokenizer) -> None:
   assert none["scores"].shape == (0, 2)
 
 
+@pytest.mark.slow
 def test_tags_equal_the_python_model(exported, tokenizer) -> None:
   task, model, _, session, _ = exported("tags")
   outputs = session.run("serving_default", {"text": as_bytes(SENTENCES)})

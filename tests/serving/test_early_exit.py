@@ -65,6 +65,7 @@ def test_each_row_has_its_own_threshold(export):
   np.testing.assert_array_equal(answer["layers"], [4, 1, 4])
 
 
+@pytest.mark.slow
 def test_the_export_passes_its_checks(export):
   failed = [result for result in check_saved_model(str(export)) if not result.passed]
   assert not failed

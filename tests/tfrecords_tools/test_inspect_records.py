@@ -42,6 +42,7 @@ def test_our_own_records_are_valid(tmp_path, tiny_tokenizer, change):
   assert found.measurements.summary()["instances"] > 100
 
 
+@pytest.mark.slow
 def test_the_command_shows_and_validates(records):
   result = run_command(_COMMAND, "--validate", f"{records}/*.tfrecord")
   assert result.returncode == 0, result.stdout + result.stderr

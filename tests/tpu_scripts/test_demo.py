@@ -33,6 +33,7 @@ def test_from_text_to_words(tmp_path: pathlib.Path) -> None:
   assert (work / "run/curves.png").exists()
 
 
+@pytest.mark.slow
 def test_what_ends_it(tmp_path: pathlib.Path) -> None:
   """A folder that is not empty, and a stage that fails, end the demo."""
   (tmp_path / "thesis.txt").write_text("years of work")

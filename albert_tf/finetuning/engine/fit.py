@@ -165,8 +165,8 @@ def _run_one_seed(run: FineTuningRun) -> dict[str, Any]:
   entries: dict[str, Any] = {}
   if has_weights and files.exists(results_path):
     for name, value in json_files.read(results_path).items():
-      # The test data may be others now.
-      if not name.startswith("test"):
+      # The test data and the number of layers may be others now.
+      if not name.startswith("test") and name != "early_exit":
         entries[name] = value
   # Of all workers, and before one of them writes what another still reads.
   trains = run.settings.do_train and run.workers.any(not entries)
