@@ -82,11 +82,11 @@ def _batch(loaded: Any, text: str, size: int) -> dict[str, Any]:
   times = common.in_turn(sides, _ROUNDS.value + 1)
   medians = {name: statistics.median(of_side[1:]) for name, of_side in times.items()}
   early = {}
-  for share, layers in mean_layers.items():
-    early[share] = {
+  for name, layers in mean_layers.items():
+    early[name] = {
       "mean_layers": layers,
-      "ms": round(1e3 * medians[share], 1),
-      "faster": round(medians["all"] / medians[share], 2),
+      "ms": round(1e3 * medians[name], 1),
+      "faster": round(medians["all"] / medians[name], 2),
       "ideal": round(_EXIT_DEPTHS[-1] / layers, 2),
     }
   return {"all_layers_ms": round(1e3 * medians["all"], 1), "share_of_early_rows": early}
