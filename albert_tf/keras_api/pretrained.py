@@ -35,7 +35,7 @@ class AlbertEncoder(TextModel, Encoder):
     inputs: Inputs,
     training: bool = False,
     seed: Seed = None,
-    depth: int | tf.Tensor | None = None,
+    depth: int | None = None,
     also_read: Sequence[int] = (),
   ) -> dict[str, Any]:
     outputs = super().call(inputs, training=training, seed=seed, depth=depth, also_read=also_read)
@@ -94,7 +94,7 @@ class AlbertMaskedLM(TextModel):
     inputs: Inputs,
     training: bool = False,
     seed: Seed = None,
-    depth: int | tf.Tensor | None = None,
+    depth: int | None = None,
   ) -> tf.Tensor:
     texts = text_inputs(inputs)
     # The last block and the head are computed for the masks alone.

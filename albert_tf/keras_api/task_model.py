@@ -227,7 +227,7 @@ class TaskModel(TextModel):
     inputs: Inputs,
     training: bool = False,
     seed: tf.Tensor | None = None,
-    depth: int | tf.Tensor | None = None,
+    depth: int | None = None,
   ) -> Any:
     return self.outputs_at((depth,), inputs, training=training, seed=seed)[0]
 
@@ -374,6 +374,7 @@ class TaskModel(TextModel):
       head=head,
       rule=EXIT_RULES[self.task.kind],
       threshold=tf.broadcast_to(threshold, [num_rows]),
+      reads_cls_alone=self._reads_pooler,
     )
     shape = tf.shape(inputs["input_ids"])[:-1]  # [B], or [B, N] of N texts in each example.
     outputs = tf.reshape(early.outputs, tf.concat([shape, tf.shape(early.outputs)[1:]], axis=0))

@@ -121,6 +121,7 @@ def answer_early(
   head: Head,
   rule: ExitRule,
   threshold: tf.Tensor,
+  reads_cls_alone: bool = False,
 ) -> EarlyOutputs:
   """Each text's output at the first of `depths` where its confidence is above the threshold, else at the last.
 
@@ -140,6 +141,8 @@ def answer_early(
     head: reads the outputs of R texts.
     rule: decides which of them are finished.
     threshold: float32 `[B]`; 1 means all layers, as no confidence is above it.
+    reads_cls_alone: whether the head reads no other token, so that the very last block need not
+      compute them.
 
   Returns:
     See `EarlyOutputs`. No operation of control flow: with no row left, layers compute nothing.
@@ -152,13 +155,18 @@ def answer_early(
   finished_outputs = []
   finished_layers = []
   for number, depth in enumerate(depths):
+    is_last = number == len(depths) - 1
     num_layers = depth - num_done
-    x = encoder.run_blocks(x, bias, [None] * num_layers, num_layers, training=False)[-1]
     num_done = depth
+    if is_last and reads_cls_alone:
+      x = encoder.run_blocks(x, bias, [None] * (num_layers - 1), training=False)[-1]
+      cls_position = tf.zeros([tf.shape(x)[0], 1], tf.int32)
+      x = encoder.block(-1)(x, bias, None, cls_position)  # [R, 1, H]
+    else:
+      x = encoder.run_blocks(x, bias, [None] * num_layers, training=False)[-1]
     outputs = head(encoder.read_rows(x), mask)
 
     # The texts that are finished here.
-    is_last = number == len(depths) - 1
     if is_last:
       is_finished = tf.ones_like(rows, tf.bool)
     else:

@@ -93,10 +93,9 @@ class Encoder(ConfigModel):
     training: whether dropout is active.
     seed: int32 `[2]`, the seed of the call; see `resolve_seed`.
     depth: number of layers, of `inner_group_num` blocks each; None: as in the configuration.
-      Another number needs one block that all layers share. So does an int32 scalar tensor, at most
-      the configuration's number, which makes one program with a loop for all depths.
+      Another number needs one block that all layers share.
     also_read: smaller numbers of layers, ascending, whose outputs are read too: one forward pass
-      gives them all. They need one shared block, and a depth that is a number.
+      gives them all. They need one shared block.
 
   Returns:
     `sequence_output` `[B, S, H]` (`[B, Q, H]` with `read_positions`), `pooled_output` `[B, H]`,
@@ -193,41 +192,10 @@ class Encoder(ConfigModel):
     for layer in frozen:
       layer.trainable = False
 
-  def check_depth(self, depth: int | tf.Tensor | None) -> int | tf.Tensor:
-    """The number of blocks to apply.
-
-    Args:
-      depth: number of layers, see `call`. A layer has `inner_group_num` blocks.
-
-    Raises:
-      UserError: the layers do not share one block, or a tensor is above the configuration's number.
-    """
-    if depth is None:
-      return len(self.blocks)
-    if not tf.is_tensor(depth):
-      return len(self.config.at_depth(depth).owners)
-
-    self.config.check_one_block("a depth that is a tensor")
-    value = tf.get_static_value(depth)
-    if value is not None and not 1 <= value <= len(self.blocks):
-      raise UserError(
-        f"A depth that is a tensor must be from 1 to num_hidden_layers={len(self.blocks)}. "
-        f"Received: {value}. Give a number, or make a model with more layers."
-      )
-    return depth  # With one shared block a layer is a block.
-
   def run_blocks(
-    self,
-    x: tf.Tensor,
-    bias: tf.Tensor,
-    seeds: Sequence[Seed],
-    count: int | tf.Tensor,
-    training: bool,
+    self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[Seed], training: bool
   ) -> list[tf.Tensor]:
-    """Applies the first `count` blocks.
-
-    Args:
-      seeds: one for each block; where `count` is a tensor, for each of the most that it may mean.
+    """Applies as many blocks as there are `seeds`, from the first.
 
     Returns:
       The output of each block where they are unrolled, else only that of the last.
@@ -235,9 +203,9 @@ class Encoder(ConfigModel):
     if not seeds:  # The only block is left to the caller.
       return [x]
     if self.remat and training:
-      return [self.run_rematerialized(x, bias, seeds, count)]
-    if self.layer_loop == "while" or tf.is_tensor(count):
-      return [self.run_looped(x, bias, seeds, count)]
+      return [self.run_rematerialized(x, bias, seeds)]
+    if self.layer_loop == "while":
+      return [self.run_looped(x, bias, seeds)]
     return self.run_unrolled(x, bias, seeds)
 
   def run_unrolled(self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[Seed]) -> list[tf.Tensor]:
@@ -248,22 +216,18 @@ class Encoder(ConfigModel):
       outputs.append(x)
     return outputs
 
-  def run_looped(
-    self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[Seed], count: int | tf.Tensor
-  ) -> tf.Tensor:
-    """The output of the shared block after `count` applications, in a loop of the graph."""
+  def run_looped(self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[Seed]) -> tf.Tensor:
+    """The output of the shared block's last application, in a loop of the graph."""
     step = _numbered_step(self.block(0), bias, seeds)
     _, x = tf.while_loop(
-      lambda i, _: i < count,
+      lambda i, _: i < len(seeds),
       lambda i, x: (i + 1, tf.ensure_shape(step(x, i), x.shape)),
       (tf.constant(0), x),
       maximum_iterations=len(seeds),
     )
     return x
 
-  def run_rematerialized(
-    self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[Seed], count: int | tf.Tensor
-  ) -> tf.Tensor:
+  def run_rematerialized(self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[Seed]) -> tf.Tensor:
     """The output of the last block; the backward pass computes activations again."""
     if not self.config.has_one_block:
       for number, seed in enumerate(seeds):
@@ -271,11 +235,9 @@ class Encoder(ConfigModel):
       return x
 
     step = _numbered_step(self.block(0), bias, seeds)
-    if tf.is_tensor(count):
-      return rematerialize(step, x, count, limit=len(seeds))
     # All but the last: its gradient comes first, so keeping it costs one block's memory and saves
     # one block's time.
-    last = count - 1
+    last = len(seeds) - 1
     if last > 0:
       x = rematerialize(step, x, last, loop=self.layer_loop == "while")
     return step(x, last)
@@ -307,18 +269,15 @@ class Encoder(ConfigModel):
     inputs: Mapping[str, tf.Tensor],
     training: bool = False,
     seed: Seed = None,
-    depth: int | tf.Tensor | None = None,
+    depth: int | None = None,
     also_read: Sequence[int] = (),
   ) -> dict[str, Any]:
     training = bool(training)
-    num_blocks = self.check_depth(depth)
+    num_blocks = len(self.config.at_depth(depth).owners)
 
-    # Without dropout all seeds are None.
+    # One seed for each block. Without dropout all are None.
     embedding_seed, layers_seed = split_seed(resolve_seed(seed, training=training), 2)
-    num_seeds = num_blocks
-    if tf.is_tensor(num_blocks):
-      num_seeds = len(self.blocks)
-    seeds = split_seed(layers_seed, num_seeds)
+    seeds = split_seed(layers_seed, num_blocks)
 
     start = self.embed(inputs, embedding_seed)
     x = start.x
@@ -335,42 +294,31 @@ class Encoder(ConfigModel):
       outputs["shallower"] = []
       num_done = 0
       for shallower_depth in also_read:
-        next_seeds = seeds[num_done:shallower_depth]
-        x = self.run_blocks(x, bias, next_seeds, len(next_seeds), training)[-1]
+        x = self.run_blocks(x, bias, seeds[num_done:shallower_depth], training)[-1]
         outputs["shallower"].append(self.read_rows(x, positions))
         num_done = shallower_depth
       seeds = seeds[num_done:]
-      num_blocks -= num_done
 
     if positions is None:
-      layers = self.run_blocks(x, bias, seeds, num_blocks, training)
-      is_static = not tf.is_tensor(num_blocks)
-      if self.layer_loop == "unrolled" and not self.remat and is_static and not also_read:
+      layers = self.run_blocks(x, bias, seeds, training)
+      if self.layer_loop == "unrolled" and not self.remat and not also_read:
         outputs["all_encoder_layers"] = tuple(layers)
       return outputs | self.read_rows(layers[-1])
 
     # The heads read [CLS] and a few positions, so the last block computes only these: with 20 of
     # 512 positions this saves most of a block. It keeps little, and is not rematerialized.
-    last = num_blocks - 1
-    x = self.run_blocks(x, bias, seeds[:-1], last, training)[-1]
-    last_seed = seeds[-1]
-    if last_seed is not None and tf.is_tensor(num_blocks):
-      last_seed = tf.stack(seeds)[last]
-    x = self.block(-1)(x, bias, last_seed, positions)  # [B, 1 + Q, H]
+    x = self.run_blocks(x, bias, seeds[:-1], training)[-1]
+    x = self.block(-1)(x, bias, seeds[-1], positions)  # [B, 1 + Q, H]
     return outputs | {"sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
 
-  def check_also_read(self, depths: Sequence[int], num_blocks: int | tf.Tensor) -> None:
-    """Raises a `UserError` unless `depths` ascend below a depth that is a number, over one shared block."""
+  def check_also_read(self, depths: Sequence[int], num_layers: int) -> None:
+    """Raises a `UserError` unless `depths` ascend below `num_layers`, over one shared block."""
     self.config.check_one_block(f"also_read={list(depths)}")
     ascending = sorted(set(depths))
-    if (
-      tf.is_tensor(num_blocks)
-      or list(depths) != ascending
-      or not 0 < ascending[0] <= ascending[-1] < num_blocks
-    ):
+    if list(depths) != ascending or not 0 < ascending[0] <= ascending[-1] < num_layers:
       raise UserError(
         f"also_read must be ascending numbers of layers below the depth. Received: {list(depths)}, "
-        f"and a depth of {num_blocks}. Drop or reorder them, and give the depth as a number."
+        f"and a depth of {num_layers}. Drop or reorder them."
       )
 
   def read_rows(self, x: tf.Tensor, positions: tf.Tensor | None = None) -> dict[str, tf.Tensor]:

@@ -1,4 +1,4 @@
-"""Shared code of updates in pretraining and fine-tuning: micro-batches, and the depth of an update."""
+"""Shared code of updates in pretraining and fine-tuning: micro-batches, and the depth that is drawn."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -164,7 +164,7 @@ class AlbertForPreTraining(ConfigModel):
     inputs: Mapping[str, tf.Tensor],
     training: bool = False,
     seed: Seed = None,
-    depth: int | tf.Tensor | None = None,
+    depth: int | None = None,
     also_read: Sequence[int] = (),
     drawn: tf.Tensor | None = None,
   ) -> dict[str, Any]:

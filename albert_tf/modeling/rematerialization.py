@@ -14,10 +14,9 @@ Step = Callable[[tf.Tensor, tf.Tensor | int], tf.Tensor]
 def rematerialize(
   step: Step,
   x: tf.Tensor,
-  count: int | tf.Tensor = 1,
+  count: int = 1,
   *,
   loop: bool = False,
-  limit: int | None = None,
 ) -> tf.Tensor:
   """Computes $x_{l+1} = \\text{step}(x_l, l)$ `count` times, and again in the backward pass.
 
@@ -33,31 +32,27 @@ def rematerialize(
     step: function of x and l (a number or a scalar tensor) that returns a tensor like x. Of other
       tensors that it uses, only variables get gradients.
     x: any shape, floating point.
-    count: number of steps, at least 1; or an int32 scalar tensor from 0 to `limit`, for which a loop
-      is made.
+    count: number of steps, at least 1.
     loop: whether the forward pass is a loop too, which is traced and compiled faster.
 
   Reference: arXiv 1604.06174.
   """
-  max_count: Any = count
-  if limit is not None:
-    max_count = limit
 
   @tf.custom_gradient
   def run(x: tf.Tensor) -> tuple[tf.Tensor, Any]:
-    if limit is not None or (loop and count > 1):
-      inputs, y = _forward_loop(step, x, count, max_count)
+    if loop and count > 1:
+      inputs, y = _forward_loop(step, x, count)
     else:
       inputs, y = _forward_unrolled(step, x, count)
 
     def gradient(dy: tf.Tensor, variables: Sequence[tf.Variable] | None = None) -> Any:
       trained = list(variables or [])
-      if limit is None and count == 1:
+      if count == 1:
         # XLA takes a loop that runs once apart, and would find the two computations to be one.
         zero = tf.cast(tf.reduce_sum(tf.reshape(dy, [-1])[:1]) * 0.0, x.dtype)
         dx, sums = _vector_jacobian_product(step, x + zero, 0, dy, trained)
       else:
-        dx, sums = _backward_loop(step, inputs, count, max_count, dy, trained)
+        dx, sums = _backward_loop(step, inputs, count, dy, trained)
         dx = tf.ensure_shape(dx, x.shape)
       if not trained:
         return dx
@@ -77,27 +72,22 @@ def _forward_unrolled(step: Step, x: tf.Tensor, count: int) -> tuple[tf.Tensor, 
   return tf.stack(inputs), x
 
 
-def _forward_loop(
-  step: Step, x: tf.Tensor, count: int | tf.Tensor, max_count: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-  """The inputs of all steps, `[max_count, …]`, and the result of the last step."""
+def _forward_loop(step: Step, x: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+  """The inputs of all steps, `[count, …]`, and the result of the last step."""
 
   def body(i: tf.Tensor, x: tf.Tensor, inputs: tf.TensorArray) -> Any:
     return i + 1, tf.ensure_shape(step(x, i), x.shape), inputs.write(i, x)
 
-  inputs = tf.TensorArray(x.dtype, size=max_count, element_shape=x.shape)
-  if tf.is_tensor(count):
-    inputs = inputs.write(0, x)  # Without any step there would be nothing to stack.
+  inputs = tf.TensorArray(x.dtype, size=count, element_shape=x.shape)
   start = (tf.constant(0), x, inputs)
-  _, y, inputs = tf.while_loop(lambda i, *_: i < count, body, start, maximum_iterations=max_count)
+  _, y, inputs = tf.while_loop(lambda i, *_: i < count, body, start, maximum_iterations=count)
   return inputs.stack(), y
 
 
 def _backward_loop(
   step: Step,
   inputs: tf.Tensor,
-  count: int | tf.Tensor,
-  max_count: int,
+  count: int,
   dy: tf.Tensor,
   variables: Sequence[tf.Variable],
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -112,9 +102,7 @@ def _backward_loop(
   # A gradient for each variable, summed as the loop goes back through the steps.
   zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
   start = (tf.constant(0), dy, zeros)
-  _, dx, sums = tf.while_loop(
-    lambda done, *_: done < count, body, start, maximum_iterations=max_count
-  )
+  _, dx, sums = tf.while_loop(lambda done, *_: done < count, body, start, maximum_iterations=count)
   return dx, sums
 
 

@@ -1,6 +1,7 @@
 """The models in Keras: configurations, files, precision policies, masks, functional models, fit."""
 
 import dataclasses
+import re
 
 import keras
 import numpy as np
@@ -178,26 +179,18 @@ def test_a_depth_counts_layers_of_all_their_blocks():
   "changes", [{"sharing": "none"}, {"num_hidden_groups": 2}, {"inner_group_num": 2}]
 )
 def test_another_depth_is_refused_where_layers_differ(changes):
-  """As a number and as a tensor, with a value that is known or not."""
   model = AlbertEncoder(dataclasses.replace(CONFIG, **changes))
-  run = tf.function(lambda depth: model(INPUTS, depth=depth)["pooled_output"], autograph=False)
-  for call in (
-    lambda: model(INPUTS, depth=1),
-    lambda: model(INPUTS, depth=tf.constant(1)),
-    lambda: run(tf.constant(1)),
-  ):
-    with pytest.raises(UserError, match=f"{next(iter(changes))}={next(iter(changes.values()))}"):
-      call()
+  [(name, value)] = changes.items()
+  for depths in ({"depth": 1}, {"also_read": [1]}):
+    with pytest.raises(UserError, match=f"{name}={value}"):
+      model(INPUTS, **depths)
 
 
-def test_a_tensor_depth_is_a_number_of_layers():
+def test_depths_that_are_read_ascend_below_the_deepest():
   model = randomize(AlbertEncoder(CONFIG))
-  layers = CONFIG.num_hidden_layers
-  shallow = model(INPUTS, depth=tf.constant(1))["sequence_output"]
-  assert_equal_outputs(shallow, model(INPUTS, depth=1)["sequence_output"], atol=1e-6)
-  for depth in (0, layers + 1):
-    with pytest.raises(UserError, match=f"num_hidden_layers={layers}.* Received: {depth}"):
-      model(INPUTS, depth=tf.constant(depth))
+  for depths in ([0], [2, 1], [1, 1], [CONFIG.num_hidden_layers]):
+    with pytest.raises(UserError, match=f"Received: {re.escape(str(depths))}"):
+      model(INPUTS, also_read=depths)
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ CONFIG = AlbertConfig.from_name(
 )
 
 
-def loss_and_gradients(config, options, *, jit=False, depths=(None,), eager=False):
-  """The loss and name → gradient at each depth, of one program, or of none."""
+def loss_and_gradients(config, options, *, jit=False, also_read=(), eager=False):
+  """The loss over all that is read, and name → gradient."""
   encoder = AlbertEncoder(config, **options)
   variables = named_variables(encoder)
   initialize_variables(variables, seed=3, initializer_range=0.1)
@@ -35,32 +35,26 @@ def loss_and_gradients(config, options, *, jit=False, depths=(None,), eager=Fals
   }
   scale = tf.constant(rng.normal(size=(2, 2, config.hidden_size)), tf.float32)
 
-  def compute(depth):
+  def compute():
     with tf.GradientTape() as tape:
-      outputs = encoder(inputs, training=True, seed=tf.constant([1, 2]), depth=depth)
-      loss = tf.reduce_sum(outputs["sequence_output"] * scale)
-      loss += tf.reduce_sum(outputs["pooled_output"])
+      outputs = encoder(inputs, training=True, seed=tf.constant([1, 2]), also_read=also_read)
+      loss = 0.0
+      for read in outputs.get("shallower", []) + [outputs]:
+        loss += tf.reduce_sum(read["sequence_output"] * scale)
+        loss += tf.reduce_sum(read["pooled_output"])
     gradients = tape.gradient(loss, list(variables.values()))
     return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
   program = compute if eager else tf.function(compute, jit_compile=jit, autograph=False)
-  found = []
-  for depth in depths:
-    loss, gradients = program(None if depth is None else tf.constant(depth))
-    by_name = {name: g.numpy() for name, g in zip(variables, gradients, strict=True)}
-    found.append((loss.numpy(), by_name))
-  assert eager or program.experimental_get_tracing_count() == 1
-  return found
+  loss, gradients = program()
+  return loss.numpy(), {name: g.numpy() for name, g in zip(variables, gradients, strict=True)}
 
 
 @functools.cache
-def expected(sharing, *, depth=CONFIG.num_hidden_layers, jit=False):
-  """Of a model with this number of layers that keeps everything."""
+def expected(sharing, *, jit=False):
+  """Of a model that keeps everything."""
   config = dataclasses.replace(CONFIG, sharing=sharing)
-  if depth != CONFIG.num_hidden_layers:
-    config = config.at_depth(depth)
-  [found] = loss_and_gradients(config, {}, jit=jit, eager=not jit)
-  return found
+  return loss_and_gradients(config, {}, jit=jit, eager=not jit)
 
 
 def assert_same(found, expected):
@@ -84,25 +78,28 @@ def assert_same(found, expected):
 )
 def test_gradients_are_those_of_what_is_kept(sharing, options, jit):
   config = dataclasses.replace(CONFIG, sharing=sharing)
-  [found] = loss_and_gradients(config, options, jit=jit, eager=not jit)
-  assert_same(found, expected(sharing, jit=jit))
+  assert_same(
+    loss_and_gradients(config, options, jit=jit, eager=not jit), expected(sharing, jit=jit)
+  )
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize(
-  ("remat", "jit"),
+  ("options", "jit"),
   [
-    (False, False),
-    (True, False),
-    pytest.param(True, True, marks=[needs_host_xla, pytest.mark.slow]),
+    ({}, False),
+    ({"remat": True}, False),
+    ({"layer_loop": "while"}, False),
+    pytest.param({"remat": True}, True, marks=[needs_host_xla, pytest.mark.slow]),
   ],
 )
-def test_one_program_computes_every_depth(remat, jit):
-  """Dropout included, an update at a depth is that of a model with so many layers."""
-  depths = (1, 2, 4)
-  found = loss_and_gradients(CONFIG, {"remat": remat}, jit=jit, depths=depths)
-  for depth, of_depth in zip(depths, found, strict=True):
-    assert_same(of_depth, expected("all", depth=depth, jit=jit))
+def test_one_pass_that_reads_several_depths_is_one_pass_for_each(options, jit):
+  """The sum of the losses and gradients of models with so many layers, without dropout."""
+  config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+  together = loss_and_gradients(config, options, jit=jit, also_read=(1, 2))
+  apart = [loss_and_gradients(config.at_depth(depth), {}, eager=True) for depth in (1, 2, 4)]
+  gradients = {name: sum(of_depth[name] for _, of_depth in apart) for name in together[1]}
+  assert_same(together, (sum(loss for loss, _ in apart), gradients))
 
 
 @pytest.mark.parametrize("loop", [False, True])
