@@ -84,7 +84,8 @@ class FineTuneSettings(DepthSettings, OtherDepth):
   )
   exit_tolerance: float = setting(
     0.5,
-    "Points of the metric that answers which stop early may lose, of 100.",
+    "Points of the metric, of 100, that answers which stop early may lose. Training stores the "
+    "fastest threshold with the task.",
     minimum=0,
     maximum=100,
   )
@@ -137,5 +138,5 @@ class FineTuneSettings(DepthSettings, OtherDepth):
 
 _WITHOUT_INFLUENCE = (
   "do_train", "do_eval", "do_predict", "seeds", "eval_batch_size", "gradient_accumulation_steps",
-  "remat", "verbose", "distribution",
+  "remat", "verbose", "distribution", "exit_tolerance",
 )  # fmt: skip

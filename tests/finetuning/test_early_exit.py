@@ -48,10 +48,16 @@ def test_the_threshold_is_stored_and_used(tmp_path):
     assert early.layers.mean() == pytest.approx(row["layers"], abs=1 / 13)
 
   # An evaluation prints the same table.
-  again = run(tmp_path / "run", task, do_train=False, train_depths=())
-  assert again["early_exit"]["rows"] == table["rows"]
+  again = run(tmp_path / "run", task, do_train=False, train_depths=(), exit_tolerance=0.0)
+  assert again["early_exit"] == table  # The stored threshold stays.
   assert TaskSpec.load(str(tmp_path / "run")) == spec
-  # Without the trained depths there is none.
+  # The flags of the training may stay.
+  again = run(tmp_path / "run", task, do_train=False, depth_distillation=1.0)
+  assert again["early_exit"] == table
+  # A finished run is the same run with another tolerance.
+  finished = run(tmp_path / "run", task, depth_distillation=1.0, exit_tolerance=0.0)
+  assert finished["early_exit"] == table
+  # At the least of the trained depths there is none.
   shallow = run(tmp_path / "run", task, do_train=False, train_depths=(), num_hidden_layers=1)
   assert "early_exit" not in shallow
   json.dumps(results)

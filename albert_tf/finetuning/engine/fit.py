@@ -205,9 +205,14 @@ def _run_one_seed(run: FineTuningRun) -> dict[str, Any]:
   entries = results.head(task, run.start.source) | entries | {"seed": run.seed} | metrics
   spec = model.task.with_thresholds(metrics)
   if "eval" in outputs and len(model.exit_depths()) > 1:
-    early_exit = _early_exit(run, model)
-    entries["early_exit"] = early_exit
-    spec = dataclasses.replace(spec, exit_threshold=early_exit["threshold"])
+    rows = _exit_rows(run, model)
+    if writes_record:
+      chosen = exit_table.fastest_row(rows, run.settings.exit_tolerance)
+      spec = dataclasses.replace(spec, exit_threshold=chosen.threshold)
+    entries["early_exit"] = {
+      "threshold": spec.exit_threshold,
+      "rows": [row._asdict() for row in rows],
+    }
 
   # The files, results.json last: it says that the run is finished.
   if is_chief:
@@ -285,8 +290,8 @@ def metrics_of(
   return metrics
 
 
-def _early_exit(run: FineTuningRun, model: TaskModel) -> dict[str, Any]:
-  """The table of thresholds on the evaluation data, and the threshold chosen from it."""
+def _exit_rows(run: FineTuningRun, model: TaskModel) -> list[exit_table.ExitRow]:
+  """The table of thresholds on the evaluation data."""
   depths = model.exit_depths()
 
   def at_depths(inputs: Inputs) -> dict[str, tf.Tensor]:
@@ -294,9 +299,7 @@ def _early_exit(run: FineTuningRun, model: TaskModel) -> dict[str, Any]:
 
   outputs = Predictor(run, at_depths)("eval")
   outputs_of_depth = {depth: np.asarray(outputs[str(depth)]) for depth in depths}
-  rows = exit_table.exit_table(run.task, outputs_of_depth)
-  chosen = exit_table.fastest_row(rows, run.settings.exit_tolerance)
-  return {"threshold": chosen.threshold, "rows": [row._asdict() for row in rows]}
+  return exit_table.exit_table(run.task, outputs_of_depth)
 
 
 def _remove(path: str) -> None:

@@ -110,15 +110,17 @@ class FineTuningRun:
         hidden_dropout_prob=settings.dropout,
         attention_probs_dropout_prob=settings.dropout,
       )
-    spec = self.task.spec
-    train_depths = settings.train_depths
+    trained = self.trained_task()
+    # A training stores its own threshold at its end.
+    spec = dataclasses.replace(self.task.spec, exit_threshold=trained.exit_threshold)
+    of_training = {
+      "train_depths": settings.train_depths,
+      "depth_distillation": settings.depth_distillation,
+    }
     if not settings.do_train:
       # What the head of these weights was trained to read.
-      train_depths = ()
-      trained = self.trained_task()
-      spec = dataclasses.replace(
-        spec, exit_depths=trained.exit_depths, exit_threshold=trained.exit_threshold
-      )
+      of_training = {}
+      spec = dataclasses.replace(spec, exit_depths=trained.exit_depths)
     head_options = dict(self.task.head_options)
     if self.task.spec.has_head_dropout:
       head_options["classifier_dropout"] = settings.classifier_dropout
@@ -128,8 +130,7 @@ class FineTuningRun:
         task=spec,
         head_options=head_options,
         encoder_options={"remat": settings.remat},
-        train_depths=train_depths,
-        depth_distillation=settings.depth_distillation,
+        **of_training,
         dtype=precision_policy(settings.distribution.precision),
       )
     model.gradient_accumulation_steps = settings.gradient_accumulation_steps
