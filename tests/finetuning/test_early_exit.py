@@ -5,14 +5,16 @@ import json
 
 import numpy as np
 import pytest
-from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
+from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task, tokenizer
 
 from albert_tf import AlbertClassifier
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine import exit_table
 from albert_tf.finetuning.engine.fit import fine_tune
-from albert_tf.finetuning.engine.results import lines
+from albert_tf.finetuning.engine.results import lines as printed_lines
+from albert_tf.finetuning.tasks.text import MultiLabelTask
+from albert_tf.finetuning.tasks.text_tables import TextExample
 
 SETTINGS = dataclasses.replace(
   QUICK, num_train_steps=4, train_batch_size=8, train_depths=(1, 2), exit_tolerance=100.0
@@ -32,7 +34,7 @@ def test_the_threshold_is_stored_and_used(tmp_path):
   assert table["rows"][0] == {"threshold": 1.0, "metric": results["accuracy"], "layers": 2.0}
   # With a tolerance of all points, the fastest.
   assert table["threshold"] == min(table["rows"], key=lambda row: row["layers"])["threshold"]
-  printed = list(lines(results))
+  printed = list(printed_lines(results))
   assert sum(line.endswith("stored") for line in printed) == 1
 
   # The answers of the model that a user loads.
@@ -61,6 +63,25 @@ def test_the_threshold_is_stored_and_used(tmp_path):
   shallow = run(tmp_path / "run", task, do_train=False, train_depths=(), num_hidden_layers=1)
   assert "early_exit" not in shallow
   json.dumps(results)
+
+
+def test_the_table_leaves_the_thresholds_of_labels_as_they_are(tmp_path):
+  """It evaluates other answers, and each evaluation of overlapping labels chooses thresholds."""
+  examples = [
+    TextExample(str(number), text, label=("a", "b")[: number % 3])
+    for number, text in enumerate(example.text for example in made_up_texts(24, seed=5))
+  ]
+  spec = TaskSpec(kind="multi_label", name="t", label_names=("a", "b"), max_seq_length=40)
+  task = MultiLabelTask(spec, {"train": examples, "eval": examples}, tokenizer=tokenizer())
+  results = run(tmp_path / "run", task)
+  assert len(results["early_exit"]["rows"]) > 1
+  stored = TaskSpec.load(str(tmp_path / "run")).thresholds
+  lines = (tmp_path / "run/predictions_eval.tsv").read_text().splitlines()
+  for line in lines[1:]:
+    cells = line.split("\t")
+    given = [float(cell) >= threshold for cell, threshold in zip(cells[3:], stored, strict=True)]
+    expected = [name for name, is_given in zip(spec.label_names, given, strict=True) if is_given]
+    assert json.loads(cells[1] or "[]") == expected
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 1.0, 100.0])

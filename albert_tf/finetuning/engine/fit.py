@@ -201,17 +201,20 @@ def _run_one_seed(run: FineTuningRun) -> dict[str, Any]:
   scored = [
     name for name in outputs if name.startswith("eval") or run.features[name].labels is not None
   ]
+  # Before the metrics: overlapping labels keep the thresholds of their last evaluation.
+  exit_rows = None
+  if "eval" in outputs and len(model.exit_depths()) > 1:
+    exit_rows = _exit_rows(run, model)
   metrics = run.workers.of_chief(metrics_of(task, outputs, scored))
   entries = results.head(task, run.start.source) | entries | {"seed": run.seed} | metrics
   spec = model.task.with_thresholds(metrics)
-  if "eval" in outputs and len(model.exit_depths()) > 1:
-    rows = _exit_rows(run, model)
+  if exit_rows is not None:
     if writes_record:
-      chosen = exit_table.fastest_row(rows, run.settings.exit_tolerance)
+      chosen = exit_table.fastest_row(exit_rows, run.settings.exit_tolerance)
       spec = dataclasses.replace(spec, exit_threshold=chosen.threshold)
     entries["early_exit"] = {
       "threshold": spec.exit_threshold,
-      "rows": [row._asdict() for row in rows],
+      "rows": [row._asdict() for row in exit_rows],
     }
 
   # The files, results.json last: it says that the run is finished.

@@ -113,7 +113,7 @@ class FineTuningRun:
     trained = self.trained_task()
     # A training stores its own threshold at its end.
     spec = dataclasses.replace(self.task.spec, exit_threshold=trained.exit_threshold)
-    of_training = {
+    of_training: dict[str, Any] = {
       "train_depths": settings.train_depths,
       "depth_distillation": settings.depth_distillation,
     }
