@@ -14,6 +14,7 @@ VENV_addons := .venv-addons
 VENV_tpu := .venv-tpu
 VENV_interop := .venv-interop
 VENV_docs := .venv-docs
+VENV_dist := .venv-dist
 VENV := $(VENV_$(STACK))
 ifeq ($(VENV),)
 $(error STACK must be keras3, addons or tpu. Received: $(STACK))
@@ -29,7 +30,7 @@ LIMIT := $(shell command -v timeout > /dev/null && echo timeout --kill-after=30)
 export PYTHON
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help demo lab lab-docs doctor test test-ci test-all test-interop fuzz lint types check format site pictures install clean clean-env
+.PHONY: help demo lab lab-docs doctor test test-ci test-all test-interop fuzz lint types check format site dist pictures install clean clean-env
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -70,14 +71,18 @@ format: install  ## Format, and fix what the linter can fix.
 types: install  ## Static types (default stack).
 	@$(BIN)/mypy $(TYPED) setup.py
 
-check:  ## Everything: lint, types, the site, all tests of all stacks. More than CI runs; for every night.
-	@$(MAKE) --no-print-directory STACK=keras3 lint types site
+check:  ## Everything: lint, types, the site, the package, all tests of all stacks. More than CI runs; for every night.
+	@$(MAKE) --no-print-directory STACK=keras3 lint types site dist
 	@for stack in keras3 addons tpu; do $(MAKE) --no-print-directory STACK=$$stack test-all || exit; done
 	@$(MAKE) --no-print-directory test-interop
 
 site:  ## The documentation site, in .site/; a warning is an error.
 	@$(MAKE) --no-print-directory STACK=docs install
 	@NO_MKDOCS_2_WARNING=1 $(VENV_docs)/bin/mkdocs build --quiet
+
+dist:  ## Wheel and sdist, in dist/: built, checked, and each used from a new environment outside the checkout.
+	@$(MAKE) --no-print-directory STACK=dist install
+	@.ci/package $(VENV_dist)/bin/python
 
 pictures: install  ## Draw the pictures of docs/images again: from their text (needs Graphviz), and of the last `make demo`.
 	@for text in docs/images/*.dot; do dot -Tsvg "$$text" -o "$${text%.dot}.svg" || exit 1; done
@@ -101,4 +106,4 @@ clean:  ## Remove caches and what the demo and builds wrote.
 	find . -name .venv\* -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-env:  ## Remove the environments of all stacks.
-	rm -rf .venv .venv-addons .venv-tpu .venv-interop .venv-docs
+	rm -rf .venv .venv-addons .venv-tpu .venv-interop .venv-docs .venv-dist

@@ -15,8 +15,9 @@ from support.commands.script_runs import run_command
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [
-  ROOT / name for name in ("README.md", "CONTRIBUTING.md", "PAPER_MAP.md", "CHANGELOG.md", "benchmarks/tpu_compile.md")
-] + sorted((ROOT / "docs").glob("*.md"))  # fmt: skip
+  ROOT / f"{name}.md"
+  for name in "README CONTRIBUTING PAPER_MAP CHANGELOG SECURITY benchmarks/tpu_compile".split()
+] + sorted((ROOT / "docs").glob("*.md"))
 GUIDES = [path for path in PAGES if path.name == "README.md" or path.parent.name == "docs"]
 SCRIPTS = {
   path.name: path
@@ -24,8 +25,10 @@ SCRIPTS = {
   for path in sorted((ROOT / folder).glob("*.py"))
   if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
 }
-# Flags of others: Beam, TensorFlow Serving and its clients, gcloud, TensorBoard, pip.
-OTHERS = set("setup_file enable_batching model_config_file method spot logdir no-deps".split())
+# Flags of others: Beam, TensorFlow Serving and its clients, gcloud, TensorBoard, pip, twine.
+OTHERS = set(
+  "setup_file enable_batching model_config_file method spot logdir no-deps strict".split()
+)
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 # A script by its path, or in a sentence by its name alone.
@@ -140,10 +143,25 @@ def test_flags_in_sentences_exist(all_uses):
   assert not unknown, "\n".join(map(str, unknown))
 
 
-def test_targets_of_make_exist():
-  targets = set(
-    re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-  )
+@pytest.fixture(scope="module")
+def targets():
+  """The targets of the Makefile."""
+  makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+  return set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+
+
+def test_workflows_only_call_targets_of_make(targets):
+  """So that GitHub and one's own machine run the same."""
+  for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
+    commands = re.findall(r"\brun: *(.*)", path.read_text(encoding="utf-8"))
+    assert commands, path
+    for command in commands:
+      program, target = command.split()[:2]
+      assert program == "make", f"{path.name}: {command}"
+      assert target in targets, f"{path.name}: {command}"
+
+
+def test_targets_of_make_exist(targets):
   for path in [*GUIDES, ROOT / "CONTRIBUTING.md"]:
     for line in command_lines(path.read_text(encoding="utf-8")):
       found = re.search(r"(?:^|[$&] ?)make ((?:[a-z][\w-]* ?)+)(?:$|[A-Z#(])", line)

@@ -22,6 +22,7 @@ COPIED = {
   "index.md": "README.md",
   "paper_map.md": "PAPER_MAP.md",
   "contributing.md": "CONTRIBUTING.md",
+  "security.md": "SECURITY.md",
   "changelog.md": "CHANGELOG.md",
   "benchmarks/tpu_compile.md": "benchmarks/tpu_compile.md",
 }
