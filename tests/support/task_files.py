@@ -78,3 +78,23 @@ def write_columns(path, count):
       lines.append(f"{word} NN {'B-COLOUR' if word in ('blue', 'green') else 'O'}")
     lines.append("")
   path.write_text("\n".join(lines))
+
+
+def write_glue(folder, rows):
+  """GLUE's folders SST-2, MNLI and MRPC, with labels that can be learned."""
+  write_mrpc(folder / "MRPC", rows)
+  for name in ("SST-2", "MNLI"):
+    (folder / name).mkdir()
+  reviews = [f"{'the sky' if i % 2 else 'green grass'}\t{i % 2}" for i in range(rows)]
+  for name in ("train", "dev"):
+    _write_lines(folder / f"SST-2/{name}.tsv", ["sentence\tlabel", *reviews])
+  # Texts are in the columns 8 and 9, the label is the last.
+  kinds = ("entailment", "neutral", "contradiction")
+  header = [f"column_{n}" for n in range(8)] + ["sentence1", "sentence2", "label1", "gold_label"]
+  lines = ["\t".join(header)]
+  for i in range(rows):
+    kind = kinds[i % 3]
+    texts = ["the sky", ("the sky", "green grass", "small birds")[i % 3]]
+    lines.append("\t".join([str(i)] * 8 + texts + [kind, kind]))
+  for name in ("train", "dev_matched", "dev_mismatched"):
+    _write_lines(folder / f"MNLI/{name}.tsv", lines)
