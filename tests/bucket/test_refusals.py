@@ -1,15 +1,13 @@
 """Missing buckets, refused access and wrong contents: one message, no traceback, no partial files."""
 
-import errno
-import tempfile
-
 import pytest
 from support.bucket.gcs_proxy import Faults
 from support.bucket.story import pretraining
 from support.tiny_records import random_examples, tiny_config, write_records
 
-from albert_tf import files
 from albert_tf.cli import doctor
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +40,6 @@ def refused(commands, bucket, inputs):
   return message
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["output_dir", "input_file", "albert_config_file"])
 def test_a_bucket_that_does_not_exist(refused, flag):
   """TensorFlow's own makedirs would look for it for ever."""
@@ -82,7 +79,6 @@ def test_an_answer_that_says_no(bucket, refused, request_of, status, words):
   assert bucket.names("shut") == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
   ("url", "refuse", "found", "advice"),
   [
@@ -125,14 +121,3 @@ def test_an_upload_taken_for_complete_is_made_again(bucket, commands):
   assert "of 200000 bytes arrived, 4 times" in done.stderr
   assert bucket.names("cut/") == ["cut/a"]
   assert bucket.get("cut/a") == b"x" * 100_000
-
-
-def test_a_full_disk_of_temporary_files_is_not_the_stores_fault(monkeypatch):
-  def move_into_place(source, target):
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-  monkeypatch.setattr(files, "move_into_place", move_into_place)
-  with pytest.raises(
-    files.StoreError, match=f"{tempfile.gettempdir()}: no space is left .* set TMPDIR"
-  ):
-    files.write_text("gs://albert/file", "text")

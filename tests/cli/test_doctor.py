@@ -54,6 +54,25 @@ def test_a_tensorflow_that_ends_the_process(tmp_path):
   assert "NO  TensorFlow starts: ended with status -6" in done.stdout
 
 
-def test_without_googles_client_the_remedy_is_to_install_it():
-  answer = "Missing runtime dependency on the Google API client. Run `pip install"  # TensorFlow's.
-  assert "-m pip install google-api-python-client oauth2client" in doctor.remedy(answer)
+@pytest.mark.parametrize(
+  ("answer", "advice"),
+  [  # Of TensorFlow's resolver, and of Google's clients that it asks.
+    (
+      '<HttpError 403 when requesting https://tpu.googleapis.com returned "denied">',
+      "roles/tpu.viewer",
+    ),
+    (
+      '<HttpError 404 when requesting https://tpu.googleapis.com returned "not found">',
+      "tpu-vm list",
+    ),
+    ('TPU "x" is not yet ready; state: "CREATING"', "describe"),
+    ('TPU "x" is not yet ready; state: "PREEMPTED"', "create it again"),
+    ("The Application Default Credentials are not available.", "auth application-default login"),
+    (
+      "Missing runtime dependency on the Google API client. Run `pip install",
+      "-m pip install google-api-python-client oauth2client",
+    ),
+  ],
+)
+def test_each_answer_of_google_has_its_remedy(answer, advice):
+  assert advice in doctor.remedy(answer)

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task, tokenizer
+from support.tiny_step import EAGER_INPUT, eagerly
 
 from albert_tf import AlbertClassifier
 from albert_tf.configs.task import TaskSpec
@@ -21,12 +22,21 @@ SETTINGS = dataclasses.replace(
 )
 
 
+pytestmark = pytest.mark.filterwarnings(EAGER_INPUT)
+
+
+@pytest.fixture
+def without_graphs():
+  with eagerly():
+    yield
+
+
 def run(directory, task, start=None, **changes):
   settings = dataclasses.replace(SETTINGS, **changes)
   return fine_tune(task, settings, start=start or tiny_start(), output_dir=str(directory))
 
 
-def test_the_threshold_is_stored_and_used(tmp_path):
+def test_the_threshold_is_stored_and_used(tmp_path, without_graphs):
   splits = {"train": made_up_texts(24, seed=5), "eval": made_up_texts(13, seed=6)}
   task = tiny_task(splits)
   results = run(tmp_path / "run", task, depth_distillation=1.0)
@@ -65,7 +75,7 @@ def test_the_threshold_is_stored_and_used(tmp_path):
   json.dumps(results)
 
 
-def test_the_table_leaves_the_thresholds_of_labels_as_they_are(tmp_path):
+def test_the_table_leaves_the_thresholds_of_labels_as_they_are(tmp_path, without_graphs):
   """It evaluates other answers, and each evaluation of overlapping labels chooses thresholds."""
   examples = [
     TextExample(str(number), text, label=("a", "b")[: number % 3])

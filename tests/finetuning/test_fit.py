@@ -10,6 +10,7 @@ import pytest
 from support import tiny_run
 from support.synthetic_checkpoint import write_tf1
 from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_start, tiny_task
+from support.tiny_step import EAGER_INPUT, eagerly
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.checkpoints.checkpoint import read_checkpoint
@@ -227,10 +228,11 @@ def test_a_loss_that_is_not_finite_ends_training(tmp_path):
     run(tmp_path / "run", of=task)
 
 
+@pytest.mark.filterwarnings(EAGER_INPUT)
 def test_weights_that_are_not_finite_are_never_the_best(tmp_path):
   """One update by an immense rate: the loss before it is finite, and so is the accuracy after it."""
   updates = {"num_train_steps": 2, "num_warmup_steps": 0, "eval_steps": 1, "learning_rate": 1e38}
-  with pytest.raises(UserError, match=r"finite.*--learning_rate"):
+  with eagerly(), pytest.raises(UserError, match=r"finite.*--learning_rate"):
     run(tmp_path / "run", bucket_multiple=0, **updates)
   assert not (tmp_path / "run/results.json").exists()
   assert latest_bundle(str(tmp_path / "run/checkpoints/best")) is None

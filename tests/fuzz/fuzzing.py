@@ -67,7 +67,8 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
 
 _VALUES: list[Any] = [
   None, True, False, 0, 1, -1, 2, 1e308, 0.5, -0.0, float("nan"), float("inf"), 2**31, 2**63, -(2**63), 10**9, 10**400,
-  "", "x", "true", "1", "\ud800", "\0", "../x", "x" * 5000, [], {}, [[]], [None], ["x", 1], {"x": 1}, [{}] * 3, "@deep",
+  "", "x", "true", "1", "\ud800", "\0", "../x", "x" * 5000, [], {}, [[]], [None], ["x", 1], {"x": 1}, [{}] * 3,
+  "@deep", "@parsed",
 ]  # fmt: skip
 
 
@@ -77,7 +78,10 @@ def damaged_json(draw: st.DrawFn, value: Any) -> bytes:
   for _ in range(draw(st.integers(1, 3))):
     value = _changed(draw, value)
   text = json.dumps(value, ensure_ascii=draw(st.booleans()))
-  data = text.replace('"@deep"', "[" * 20_000 + "]" * 20_000).encode("utf-8", "surrogatepass")
+  # Deeper than Python's parser goes, and deep enough to be parsed.
+  for name, levels in (("@deep", 20_000), ("@parsed", 500)):
+    text = text.replace(f'"{name}"', "[" * levels + "]" * levels)
+  data = text.encode("utf-8", "surrogatepass")
   return draw(damaged(data)) if draw(st.integers(0, 3)) == 0 else data
 
 

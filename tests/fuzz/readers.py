@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import tempfile
+import types
 from typing import Any
 
 from support.tiny_records import SPEC, VOCAB_SIZE, encode_example, random_examples
@@ -95,6 +96,28 @@ def results(path: str) -> None:
   best_run(os.path.dirname(path))
 
 
+def metrics(path: str) -> None:
+  from albert_tf.runs.metrics_log import read_metrics
+
+  read_metrics(path)
+
+
+def run(path: str) -> None:
+  from albert_tf.runs import run_directory
+
+  run_directory.check(os.path.dirname(path), {})
+
+
+def description(path: str) -> None:
+  """Of a finished part of the records."""
+  from tfrecords_tools.pretraining.stages import read_description
+
+  folder, name = os.path.split(path)
+  read_description(
+    types.SimpleNamespace(stage_dir=folder, plan_sha256="p"), name.removesuffix(".json")
+  )
+
+
 def race(path: str) -> None:
   read_race(path.removesuffix("train/high/all.txt"), "train", levels=["high"])
 
@@ -150,8 +173,9 @@ WIKI = b"""<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version=
 CONFIG = AlbertConfig.from_name("tiny").to_dict()
 CLASSES = TaskSpec(kind="classification", name="t", label_names=("no", "yes"), pair=True)
 SPANS = TaskSpec(kind="question_answering", name="squad", squad_version="2.0")
+FILE = RecordFile("train-0", "train", 70, 7000, "0")
 MANIFEST = Manifest(
-  37, "ab", 10, 3, "sop", 1, (RecordFile("train-0", "train", 70, 7000, "0"),), Baseline(5, "x", 0.1, None),
+  37, "ab", 10, 3, "sop", 1, (FILE,), Baseline(5, "x", 0.1, None),
   {"tokenizer": {"do_lower_case": True}},
 )  # fmt: skip
 ANSWER = {"id": "1", "question": "what?", "answers": [{"text": "sky", "answer_start": 4}]}
@@ -181,6 +205,9 @@ FILES: dict[str, tuple[Any, Callable[[str], Any]]] = {
   "task.json": (CLASSES.to_dict(), task),
   "squad/task.json": (SPANS.to_dict(), task),
   "results.json": ({"best_run": "seed_1", "metrics": {"a": 0.5}}, results),
+  "metrics.jsonl": ({"step": 3, "split": "train", "loss": 1.5}, metrics),
+  "run.json": ({"identity": {}}, run),
+  "part.json": ({"plan": "p", "file": FILE.to_dict()}, description),
   "squad.json": (SQUAD, lambda path: read_squad(path, version="2.0")),
   "train/high/all.txt": (RACE, race),
   "ours/tokenizer.json": (TokenizerConfig().to_dict(), vocabulary),

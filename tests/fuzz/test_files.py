@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 
 from fuzz import readers
@@ -12,6 +13,7 @@ import pytest
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 from support.goldens import SPM_MODEL
 
+from albert_tf.errors import UserError
 from albert_tf.records import frame_record
 from albert_tf.records.tfrecord import masked_crc32c
 
@@ -96,6 +98,39 @@ def test_found_once(child: Child, tmp_path: pathlib.Path, name: str, content: by
   write_beside(tmp_path / name)
   (tmp_path / name).write_bytes(content)
   child(readers.read, tmp_path / name, name)
+
+
+WRONG = [
+  ("albert_config.json", {"hidden_size": "256"}),
+  ("config.json", {"hidden_act": ["gelu"]}),
+  ("task.json", {"label_names": "ab"}),
+  ("task.json", {"label_names": ["O", "B-X", "O"]}),
+  ("task.json", {"label_names": ["O", " "]}),
+  ("task.json", {"format_version": 2}),
+  ("squad/task.json", {"doc_stride": 0}),
+  ("manifest.json", {"files": [{**readers.FILE.to_dict(), "num_bytes": "1"}]}),
+  ("manifest.json", {"baseline": 3}),
+  ("ours/tokenizer.json", {"do_lower_case": "false"}),
+  ("theirs/tokenizer_config.json", {"do_lower_case": "false"}),
+  ("metrics.jsonl", {"step": "3"}),
+  ("run.json", {"identity": 3}),
+  ("results.json", {"best_run": 1}),
+  ("part.json", {"file": 1}),
+  ("squad.json", {"data": 3}),
+]
+
+
+@pytest.mark.parametrize(("name", "wrong"), WRONG)
+def test_a_field_of_another_type_is_refused(tmp_path: pathlib.Path, name: str, wrong: dict) -> None:
+  good, read = readers.FILES[name]
+  path = tmp_path / name
+  write_beside(path)
+  path.write_text(json.dumps(good))
+  read(str(path))
+  path.write_text(json.dumps({**good, **wrong}))
+  with pytest.raises(UserError, match=re.escape(str(path))) as refused:
+    read(str(path))
+  assert len(str(refused.value)) < 600
 
 
 PIECES = st.text(max_size=3) | st.sampled_from(

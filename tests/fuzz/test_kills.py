@@ -19,8 +19,6 @@ from support.made_records import contents
 
 from albert_tf.pretraining.run import run_pretraining
 
-pytestmark = pytest.mark.nightly
-
 
 @pytest.fixture(scope="module")
 def making(tmp_path_factory: pytest.TempPathFactory) -> Any:
@@ -44,6 +42,7 @@ def making(tmp_path_factory: pytest.TempPathFactory) -> Any:
     yield folder, start, commands, time.monotonic() - begun
 
 
+@pytest.mark.slow
 @fuzz(
   moments=st.lists(st.floats(0, 1.1), min_size=1, max_size=4), workers=st.integers(1, 2), cost=20
 )
@@ -68,6 +67,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   return folder
 
 
+@pytest.mark.nightly
 @fuzz(kills=st.integers(1, 6), seed=st.integers(0, 1 << 30), cost=100)
 def test_killed_pretraining(trained: pathlib.Path, kills: int, seed: int) -> None:
   shutil.rmtree(trained / "killed", ignore_errors=True)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import special
 from support import tiny_run
+from support.stacks import slow_by_default
 from support.tiny_records import tiny_config
 from support.tiny_step import one_device
 import tensorflow as tf
@@ -102,6 +103,7 @@ def updated(strategy, parts, **options):
   return [new - old for new, old in zip(model.get_weights(), before, strict=True)]
 
 
+@slow_by_default
 def test_replicas_and_micro_batches_make_the_same_update(mirrored_2):
   whole = updated(one_device(), 1, run_eagerly=True)
   divided = updated(mirrored_2, 2)
@@ -113,7 +115,7 @@ def test_replicas_and_micro_batches_make_the_same_update(mirrored_2):
 
 @pytest.mark.parametrize("kind", LOSSES)
 def test_each_row_has_the_answer_of_the_depth_where_it_stopped(kind):
-  x, _ = batch(kind)
+  x, _ = batch(kind, count=8)
   model = model_of(kind, train_depths=DEPTHS)
   plain = {depth: model(x, depth=depth).numpy() for depth in DEPTHS}
   layers_seen = set()

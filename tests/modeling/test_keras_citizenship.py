@@ -6,6 +6,7 @@ import re
 import keras
 import numpy as np
 import pytest
+from support import tiny_run
 from support.synthetic_checkpoint import CONFIG
 import tensorflow as tf
 
@@ -58,10 +59,8 @@ def make(name, **changes):
   return randomize(model_class(**{"config": CONFIG} | options | changes)), inputs
 
 
-def randomize(model, seed=0):
-  rng = np.random.default_rng(seed)
-  for variable in named_variables(model).values():
-    variable.assign(rng.normal(scale=0.3, size=variable.shape).astype(np.float32))
+def randomize(model):
+  tiny_run.randomize(model, seed=0, stddev=0.3)
   return model
 
 

@@ -5,17 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 from reference import masking as twin
-from support.tiny_records import SPEC, ids_of, random_examples, write_records
+from support.tiny_records import ids_of
 import tensorflow as tf
 
 from albert_tf.pipelines import fresh_masks
-from albert_tf.pipelines.batches import HostShard, training_batches
 from albert_tf.pipelines.fresh_masks import FreshMasks, unmasked
 from albert_tf.pipelines.masking import MaskingConfig
-from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.pretraining.record_source import RecordsSource
 from albert_tf.records import features as names
-from albert_tf.records.parse import parse_pretraining_batch
 
 VOCABULARY, CLS, SEP, MASK = 400, 2, 3, 4
 RNG = np.random.default_rng(5)
@@ -161,38 +158,6 @@ def test_draws_depend_on_seed_epoch_and_record_alone():
   ):
     same = [chosen(other, row) == chosen(whole, row) for row in range(50)]
     assert np.mean(same) < 0.3  # Of a short row there are few choices.
-
-
-@pytest.mark.slow
-def test_any_number_of_hosts_makes_the_same_global_batches(tmp_path):
-  index = build_record_index([write_records(tmp_path / "train-0", random_examples(70, seed=3))])
-  masking = dataclasses.replace(
-    MASKING, masked_lm_prob=0.4, max_predictions_per_seq=4, redraw_order=True
-  )
-
-  def rows(hosts, *, start=0, steps=20):  # More than two epochs in batches of 8.
-    found = [[] for _ in range(steps)]
-    for host in range(hosts):
-      shard = HostShard(num_replicas=hosts, num_hosts=hosts, host=host)
-      dataset = training_batches(
-        index,
-        lambda serialized: parse_pretraining_batch(serialized, SPEC),
-        seed=5,
-        global_batch_size=8,
-        start_position=8 * start,
-        shard=shard,
-        mask=FreshMasks(masking, TOKENIZER, seed=7),
-      )
-      # A program for TPUs has no other shapes.
-      assert all(spec.shape.is_fully_defined() for spec in dataset.element_spec.values())
-      for step, batch in enumerate(dataset.take(steps)):
-        columns = [batch[name].numpy().tolist() for name in sorted(batch)]
-        found[step] += [repr(row) for row in zip(*columns, strict=True)]
-    return [sorted(each) for each in found]
-
-  alone = rows(1)
-  assert all(len(set(each)) > 1 for each in alone)
-  assert rows(2, start=2, steps=18) == alone[2:]
 
 
 def test_a_text_that_fills_its_row_without_a_separator_may_be_masked_to_its_end():

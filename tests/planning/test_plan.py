@@ -10,7 +10,6 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.planning import plan
 from albert_tf.planning.chips import CHIPS, parse_topology
 from albert_tf.planning.estimate import STEP_PER_FORWARD, StepShape, forward_flops_per_example
-from albert_tf.planning.tpu_compiler import CompiledStep
 
 BASE, V3 = AlbertConfig.from_name("base"), parse_topology("v3:2x2")
 SHAPE = StepShape(per_core_batch_size=8)
@@ -31,16 +30,6 @@ def test_a_time_is_a_bound_and_a_range():
   assert f"to {2 * 4 * hours:,.0f} US dollars for 4 chips" in text
   slow = plan.step_seconds(BASE, SHAPE, CHIPS["v6e"])  # Its schedules are below 65 % of the peak.
   assert slow[0] == slow[1]
-
-
-def test_whether_it_fits_is_the_compilers_word():
-  compiled = CompiledStep(fits=False, required_bytes=17 << 30)
-  text = plan.describe(BASE, SHAPE, V3, compiled=compiled)
-  assert "It does NOT fit: 17.00 GiB of 15.48 GiB a core" in text
-  assert "steps" not in text
-  compiled = CompiledStep(fits=True, required_bytes=1 << 30)
-  text = plan.describe(BASE, SHAPE, V3, compiled=compiled)
-  assert "It fits: 1.00 GiB of 15.48 GiB a core [compiler]" in text
 
 
 @pytest.mark.parametrize(

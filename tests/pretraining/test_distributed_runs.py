@@ -43,16 +43,6 @@ def one_device(flags):
   return flags["output_dir"]
 
 
-@pytest.mark.parametrize(("devices", "micro_batches"), [(2, 1), (4, 1), (2, 2)])
-def test_virtual_devices_report_what_one_device_reports(flags, one_device, devices, micro_batches):
-  run = flags["output_dir"].parent / f"{devices}x{micro_batches}"
-  split = {"num_virtual_devices": devices, "gradient_accumulation_steps": micro_batches}
-  status, stderr = end(start({**flags, **split, "output_dir": run}))
-  assert status == 0, stderr[-2000:]
-  assert f"{devices} replica(s)" in stderr
-  assert max(largest_differences(run, one_device)) < 1e-4
-
-
 def test_two_workers_stop_together_on_sigterm_and_continue(flags, one_device):
   """SIGTERM reaches one worker only, not even the chief: both save and end, and the restart ends the run."""
   run = flags["output_dir"].parent / "workers"

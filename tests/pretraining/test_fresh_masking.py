@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from support import tiny_run
-from support.tiny_pretraining import after_report, assert_equal_ends, preempt, tiny_settings
+from support.tiny_pretraining import tiny_settings
 from support.tiny_records import VOCAB_SIZE, tiny_config
 from support.tiny_step import one_device
 
@@ -63,16 +63,6 @@ def test_training_has_its_own_share_and_evaluation_the_stored_one(settings):
   # The text under the masks is the same in both epochs, the masks are often others: few words.
   assert len(rows) == 70
   assert np.mean([len(masks) > 1 for masks in rows.values()]) > 0.3
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_goes_on_with_the_same_masks(settings):
-  run_pretraining(settings)
-  parts = dataclasses.replace(settings, output_dir=settings.output_dir.replace("whole", "parts"))
-  with after_report(6, preempt):
-    assert run_pretraining(parts).interrupted
-  assert run_pretraining(parts).step == 12
-  assert_equal_ends(settings.output_dir, parts.output_dir)
 
 
 @pytest.mark.slow

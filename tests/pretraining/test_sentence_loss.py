@@ -86,12 +86,3 @@ def test_its_checkpoints_hold_the_whole_model_and_its_reports_no_sentence_metric
   assert {record["split"] for record in reports} == {"train", "eval"}
   assert not [name for record in reports for name in record if "sentence" in name]
   assert all(record["loss"] == record["masked_lm_loss"] for record in reports)
-
-
-def test_the_run_of_next_sentence_records_reports_by_that_name(run):
-  steps = {"num_train_steps": 4, "iterations_per_loop": 1}
-  settings = tiny_settings(run[0], "nsp", sentence_task="next_sentence", **steps)
-  run_pretraining(settings)
-  for record in read_metrics(f"{settings.output_dir}/metrics.jsonl"):
-    names = {name for name in record if "sentence" in name}
-    assert names == {"next_sentence_loss", "next_sentence_accuracy"}, record["split"]

@@ -8,7 +8,7 @@ import pytest
 from support.goldens import TINY_CONFIG, golden, golden_checkpoint
 from support.stacks import needs_host_xla
 from support.tiny_records import SPEC, random_examples, tiny_config, write_records
-from support.tiny_step import distributed_iterator, eagerly, make_step, one_device
+from support.tiny_step import EAGER_INPUT, distributed_iterator, eagerly, make_step, one_device
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
@@ -18,6 +18,8 @@ from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.pretraining.settings import StepConfig
 from albert_tf.runs.distribution import precision_policy
+
+pytestmark = pytest.mark.filterwarnings(EAGER_INPUT)
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +40,10 @@ def assert_same_weights(found, expected):
 
 @pytest.fixture(scope="module")
 def reference_weights(index):
-  """Weights after 4 + 5 updates with batches of 32 on one device in one piece."""
+  """Weights after 5 updates with batches of 32 on one device in one piece, computed without a graph."""
   step, variables, _ = make_step(one_device(), tiny_config(), global_batch_size=32)
-  iterator = distributed_iterator(one_device(), index, 32)
-  for updates in (4, 5):
-    step.run(iterator, tf.constant(updates))
+  with eagerly():
+    step.run(distributed_iterator(one_device(), index, 32), tf.constant(5))
   return values_of(variables)
 
 
@@ -57,7 +58,7 @@ def test_the_update_is_that_of_the_whole_batch(
   sizes = {"global_batch_size": 32, "gradient_accumulation_steps": micro_batches}
   step, variables, _ = make_step(strategy, tiny_config(), **sizes)
   iterator = distributed_iterator(strategy, index, 32)
-  for updates in (3, 6):
+  for updates in (2, 3):
     step.run(iterator, tf.constant(updates))
   assert_same_weights(values_of(variables), reference_weights)
 
@@ -117,7 +118,8 @@ def test_dropout_is_a_function_of_seed_step_and_micro_batch(index):
 def test_an_update_also_reads_one_shallower_depth_by_seed_and_step(index):
   """It equals the update that has this depth and the deepest alone."""
   rows = next(distributed_iterator(one_device(), index, 8))
-  steps, settings = range(6), {"global_batch_size": 8, "seed": 1, "layers": 3}
+  # At these two, the seed draws the one and the other.
+  steps, settings = (0, 1), {"global_batch_size": 8, "seed": 1, "layers": 3}
   drawn = updates_with_dropout(rows, steps, train_depths=(1, 2, 3), **settings)
   pairs = [updates_with_dropout(rows, steps, train_depths=(d, 3), **settings) for d in (1, 2)]
   gaps = np.array(
@@ -158,7 +160,7 @@ def test_one_trace_for_all_depths_and_all_replicas_have_the_same(index, mirrored
     depths = {"train_depths": (1, 2), "global_batch_size": 32, "gradient_accumulation_steps": parts}
     step, variables, _ = make_step(strategy, tiny_config(), encoder_options=options, **depths)
     iterator = distributed_iterator(strategy, index, 32)
-    for updates in (3, 6):
+    for updates in (2, 3):
       step.run(iterator, tf.constant(updates))
     assert step.run.experimental_get_tracing_count() == 1
     weights.append(values_of(variables))
@@ -170,7 +172,7 @@ def test_one_trace_for_all_depths_and_all_replicas_have_the_same(index, mirrored
 def test_xla_makes_the_same_update(index, reference_weights):
   options = {"encoder_options": {"layer_loop": "while"}, "use_xla": True}
   step, variables, _ = make_step(one_device(), tiny_config(), global_batch_size=32, **options)
-  step.run(distributed_iterator(one_device(), index, 32), tf.constant(9))
+  step.run(distributed_iterator(one_device(), index, 32), tf.constant(5))
   assert_same_weights(values_of(variables), reference_weights)
 
 

@@ -122,5 +122,5 @@ def serving(exported: Callable[[str], Exported], names: str) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def served(exported: Callable[[str], Exported]) -> Iterator[Any]:
-  with serving(exported, "words=fill_mask pairs=pair value=value choices=choice") as server:
+  with serving(exported, "words=fill_mask pairs=pair value=value") as server:
     yield server

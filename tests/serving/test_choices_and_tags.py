@@ -34,6 +34,7 @@ SENTENCES = [
 ]
 
 
+@pytest.mark.slow
 def test_choices_equal_the_python_model(exported, tokenizer) -> None:
   _, model, _, session, _ = exported("choice")
   examples = [

@@ -36,13 +36,17 @@ def export(model, tmp_path_factory):
   return path
 
 
+@pytest.fixture(scope="module")
+def loaded(export):
+  return LoadedModel(str(export))
+
+
 def ask(loaded, **inputs):
   columns = {"text": np.array(TEXTS, object), "text_pair": np.array(PAIRS, object)}
   return loaded.run("early_exit", columns | inputs)
 
 
-def test_the_answers_are_those_of_the_model(model, export):
-  loaded = LoadedModel(str(export))
+def test_the_answers_are_those_of_the_model(model, loaded):
   seen = set()
   for threshold in (None, 0.0, 0.55, 0.7, 0.9, 1.0):
     inputs = {}
@@ -60,8 +64,8 @@ def test_the_answers_are_those_of_the_model(model, export):
   np.testing.assert_allclose(answer["probabilities"], plain["probabilities"], atol=1e-5)
 
 
-def test_each_row_has_its_own_threshold(export):
-  answer = ask(LoadedModel(str(export)), threshold=np.array([1, 0, 1], np.float32))
+def test_each_row_has_its_own_threshold(loaded):
+  answer = ask(loaded, threshold=np.array([1, 0, 1], np.float32))
   np.testing.assert_array_equal(answer["layers"], [4, 1, 4])
 
 
@@ -91,6 +95,6 @@ def test_requests_with_and_without_a_threshold(export):
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan")])
-def test_a_threshold_that_is_none_is_refused(export, threshold):
+def test_a_threshold_that_is_none_is_refused(loaded, threshold):
   with pytest.raises(Exception, match="threshold must be from 0 to 1"):
-    ask(LoadedModel(str(export)), threshold=np.full(3, threshold, np.float32))
+    ask(loaded, threshold=np.full(3, threshold, np.float32))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from reference import tokenization as reference
 import safetensors
-from support.goldens import SPM_MODEL, TINY, golden
 from support.tiny_run import as_bytes
 import tensorflow as tf
 
@@ -190,28 +189,6 @@ def test_a_signature_for_each_depth_over_one_copy_of_the_weights(
   )
   with pytest.raises(UserError, match="one block that all layers share"):
     unshared.export(str(tmp_path / "unshared"), depths=(1, 2))
-
-
-@pytest.mark.slow  # Quicker tests compare the model with the original, and exports with the model.
-def test_golden_outputs_of_the_original(tmp_path: pathlib.Path) -> None:
-  run = tmp_path / "run"
-  shutil.copytree(TINY, run)
-  shutil.copy(SPM_MODEL, run / "spm.model")
-  tiny = golden("tiny")
-  batch = {name: tiny[f"in/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
-
-  def export(kind: str) -> LoadedModel:
-    checkpoint = str(run / "model.ckpt-best")
-    output_dir = str(tmp_path / kind)
-    return LoadedModel(
-      export_saved_model(model=kind, init_checkpoint=checkpoint, output_dir=output_dir)
-    )
-
-  encoded = export("encoder").run("tokens", batch)
-  for name in ("pooled_output", "sequence_output"):
-    tiny.assert_close(name, encoded[name], atol=1e-5)
-  filled = export("fill_mask").run("mlm", {**batch, "positions": tiny["in/masked_lm_positions"]})
-  tiny.assert_close("mlm_logits", filled["mlm_logits"], atol=1e-5)
 
 
 def test_refusals_leave_nothing(exported, run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:

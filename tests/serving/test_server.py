@@ -64,7 +64,6 @@ def test_a_client_learns_what_a_model_takes(served):
 
 IDS = ("input_ids", "input_mask", "segment_ids")
 TOKENS = {"signature_name": "tokens"}
-CHOICE = {"context": "a", "question": "b", "choices": ["a", "b"]}
 MANY_POSITIONS = {key: [[1] * 9] for key in IDS} | {"positions": [[1] * 600]}
 NESTED = functools.reduce(lambda inner, _: [inner], range(300), "a")  # In 300 lists.
 
@@ -83,7 +82,6 @@ NESTED = functools.reduce(lambda inner, _: [inner], range(300), "a")  # In 300 l
     ("words:predict", {"inputs": {"text": "a"}}, 400, "must have the shape"),
     ("words:predict", {"instances": ["a"] * (MAX_BATCH_SIZE + 1)}, 400, "smaller batches"),
     ("words:predict", {"inputs": {"text": NESTED}}, 400, "text must have the shape (None,)"),
-    ("choices:predict", {"instances": [CHOICE, CHOICE | {"choices": ["a"]}]}, 400, "choices must have the shape"),
     ("words:predict", {"signature_name": "mlm", "inputs": MANY_POSITIONS}, 400, "max_position_embeddings"),
     ("words/versions/4:predict", {"instances": ["a"]}, 404, "Servable not found for request: Specific(words, 4)"),
     ("words/versions/x:predict", {"instances": ["a"]}, 404, "Nothing answers"),

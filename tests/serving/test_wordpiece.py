@@ -6,17 +6,13 @@ import string
 import numpy as np
 import pytest
 from reference import tokenization as reference
-from reference.batches import numpy_batch
 from support import tiny_run
 from support.tiny_run import as_bytes
 from support.wordpiece import SPECIAL
 import tensorflow as tf
 
-from albert_tf import AlbertPreprocessor, AlbertTagger
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.conll import TaggedSentence
-from albert_tf.finetuning.tasks.tagging import align
 from albert_tf.keras_api.exports import export_saved_model, open_model
 from albert_tf.serving.check import check_saved_model
 from albert_tf.serving.export import make_module
@@ -75,29 +71,6 @@ def test_straight_from_a_tf_hub_module(tmp_path: pathlib.Path, model, tokenizer,
   np.testing.assert_array_equal(outputs["input_ids"], batch["input_ids"])
   expected = model.encoder(batch, training=False)["pooled_output"]
   np.testing.assert_allclose(outputs["pooled_output"], expected, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_tagger(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):
-  """The model is made in Keras, because `run_tagging.py` takes only SentencePiece."""
-  tagger = AlbertTagger(
-    model.config,
-    task=TaskSpec(
-      kind="token_classification", name="t", label_names=("O", "B-X", "I-X"), max_seq_length=12
-    ),
-    preprocessor=AlbertPreprocessor(tokenizer, kind="words", max_length=12),
-  )
-  tagger.export(str(tmp_path / "e" / "1"))
-  texts = ["The sky, small birdsong over über all", "天空 birds"]
-  outputs = LoadedModel(str(tmp_path / "e" / "1")).run("serving_default", {"text": as_bytes(texts)})
-  for b, text in enumerate(texts):
-    words = text.split()
-    sentences = [TaggedSentence(words=tuple(words), tags=(), where="")]
-    features, places = align(sentences, tokenizer, label_ids={}, max_seq_length=12)
-    for word, (row, position) in enumerate(places):
-      x, _, _ = numpy_batch(features, [row], batch_size=1, length=12)
-      best = tf.nn.softmax(tagger(x)).numpy()[0][position].max()
-      assert outputs["probabilities"][b][word] == pytest.approx(best, abs=1e-5)
 
 
 def test_other_kinds_are_refused(tmp_path: pathlib.Path, model, tokenizer: WordPieceTokenizer):

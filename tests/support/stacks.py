@@ -13,6 +13,8 @@ needs_host_xla = pytest.mark.skipif(
 needs_addons = pytest.mark.skipif(
   compat.STACK != "addons", reason="TensorFlow Addons exists on the addons stack only"
 )
+# Of what differs between the stacks, the longest tests are slow on the default stack alone, where CI runs slow tests.
+slow_by_default = pytest.mark.slow if compat.STACK == "keras3" else pytest.mark.stack
 
 
 def interop(*packages: str) -> Any:

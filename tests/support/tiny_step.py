@@ -21,6 +21,8 @@ from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.runs.distribution import host_shard
 
 OPTIMIZER = OptimizerConfig(learning_rate=0.02, num_train_steps=9, num_warmup_steps=2)
+# A warning that input functions are graphs all the same.
+EAGER_INPUT = "ignore:Even though the .tf.config:UserWarning"
 
 
 @functools.cache

@@ -24,7 +24,6 @@ from tfrecords_tools.corpus import (
   CorpusOptions,
   CorpusStats,
   bytestreams,
-  detect_format,
   iter_documents,
 )
 from tfrecords_tools.corpus.options import CorpusFile
@@ -429,12 +428,3 @@ def test_real_corpora(shared_dir, name):
   lengths = sorted(len(sentence.split()) for document in documents for sentence in document)
   assert 8 <= lengths[len(lengths) // 2] <= 30  # Sentences of English, not lines or paragraphs.
   assert lengths[-1] < 700
-
-
-def test_novels_are_paragraphs_and_sentences_are_lines(shared_dir):
-  novels = (shared_dir / "data/corpora/novels").iterdir()
-  kinds = [detect_format(str(path), CorpusOptions()) for path in novels]
-  assert len(kinds) > 3
-  assert set(kinds) == {"paragraphs"}
-  golden = shared_dir / "oracle/golden_pretrain_input.txt"
-  assert detect_format(str(golden), CorpusOptions()) == "lines"

@@ -15,7 +15,6 @@ from unittest import mock
 
 import google_crc32c
 import numpy as np
-import psutil
 import pytest
 from support import tiny_corpus
 from support.commands.script_runs import run_command
@@ -23,6 +22,7 @@ from support.made_records import contents, flags, make
 
 from albert_tf import files
 from albert_tf.errors import UserError
+from albert_tf.lock import DirectoryLock
 from albert_tf.records import Manifest, read_records
 from albert_tf.records.parse import decode_example
 from tfrecords_tools.corpus import CorpusOptions
@@ -219,33 +219,6 @@ def test_blocks_that_were_cut_otherwise_are_not_taken(create, tmp_path):
   assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
-@pytest.mark.slow
-def test_a_killed_command_continues(tiny_model, tmp_path):
-  text, cut = tmp_path / "text.txt", tmp_path / "cut"
-  documents = tiny_corpus.documents(np.random.default_rng(2), 3000)
-  text.write_text(tiny_corpus.as_text(documents) * 6, encoding="utf-8")
-
-  def arguments(directory):
-    return flags([str(text)], tiny_model, directory, dupe_factor=1, num_workers=2)
-
-  finished = 0
-  for _ in range(3):  # One more block, then the end comes.
-    process = subprocess.Popen(_command(arguments(cut)), stderr=subprocess.DEVNULL)
-    before = finished
-    while process.poll() is None and finished < before + 1:
-      time.sleep(0.05)
-      finished = len(list(cut.glob("_unfinished/block*.json")))
-    workers = psutil.Process(process.pid).children(recursive=True)
-    process.kill()
-    process.wait()
-    assert not psutil.wait_procs(workers, timeout=10)[1]  # No worker is left behind.
-    assert [path.name for path in cut.iterdir()] == ["_unfinished"]
-  for directory in (cut, tmp_path / "whole"):
-    done = _run(arguments(directory))
-    assert done.returncode == 0, done.stderr
-  assert contents(cut) == contents(tmp_path / "whole")
-
-
 def test_finished_output_is_kept_and_other_settings_are_refused(create, corpus, tmp_path):
   first = create("out")
   times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
@@ -261,6 +234,15 @@ def test_finished_output_is_kept_and_other_settings_are_refused(create, corpus, 
   (tmp_path / "out" / "manifest.json").unlink()
   with pytest.raises(UserError, match=rf"Received: .*{tmp_path}/out"):
     create("out")
+
+
+def test_a_directory_in_use_is_refused(create, tmp_path):
+  (tmp_path / "out" / "_unfinished").mkdir(parents=True)
+  lock = DirectoryLock(str(tmp_path / "out" / "_unfinished"))
+  lock.acquire()
+  with pytest.raises(UserError, match="One process at a time"):
+    create("out")
+  lock.release()
 
 
 @pytest.mark.parametrize("text", ["", "\n\n \n", "Only one document.\nIt has two sentences.\n"])
@@ -291,9 +273,7 @@ def test_mistakes_are_one_message(corpus, tiny_model, tmp_path):
   cases = {
     "/nonexistent/*.txt": {"input": "/nonexistent/*.txt"},
     "/dev/null/out": {"output_dir": "/dev/null/out"},
-    "max_predictions_per_seq": {"max_predictions_per_seq": 999},
     "zipf": {"ngram_distribution": "zipf"},
-    "Received: /dev/null": {"spm_model_file": "/dev/null"},
     "gs://bucket/records": {"output_dir": "gs://bucket/records"},
   }
   for received, change in cases.items():

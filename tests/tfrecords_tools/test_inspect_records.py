@@ -50,6 +50,7 @@ def test_the_command_shows_and_validates(records):
   assert result.stdout.count("[CLS]") >= 3  # Instances are shown as text.
 
 
+@pytest.mark.slow
 def test_the_originals_records_are_valid_and_measured_alike(shared_dir):
   flags = ("--validate", "--json", f"--spm_model_file={SPM_MODEL}")
   result = run_command(_COMMAND, *flags, shared_dir / "oracle/golden_pretrain_strip.tfrecord")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.commands.child_processes import flags_of
 from support.commands.command_runs import largest_differences, write_inputs
+from support.stacks import slow_by_default
 from support.tpu import runs
 
 from albert_tf.checkpoints.bundle import read_bundle
@@ -58,6 +59,7 @@ def both_ways(flags, *names):
   return dict(zip(names, found, strict=True))
 
 
+@slow_by_default
 def test_two_cores_train_as_one_device(flags):
   run = both_ways(flags, "short")["short"]
   assert "2 replica(s)" in run.stderr

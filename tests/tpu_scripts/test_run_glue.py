@@ -13,11 +13,8 @@ from support.commands.child_processes import words
 from support.commands.script_runs import SCRIPT_FOLDERS, run_script
 from support.task_files import write_mrpc
 from support.tiny_finetuning import tiny_start
-from support.tiny_run import WORDS
 
-from albert_tf.configs.task import TaskSpec
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
-from albert_tf.serving.loaded_model import LoadedModel
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -66,56 +63,6 @@ def test_train_predict_export_predict_again_and_an_ensemble(tmp_path, pretrained
   assert f"accuracy: {results['accuracy']:.4f}" in ensemble.stdout
   for folder in (out, both):
     assert len((folder / "submission/MRPC.tsv").read_text().splitlines()) == 6
-
-
-TOPICS = {"colour": {"blue", "green"}, "bird": {"birds", "sing"}, "plant": {"grass", "trees"}}
-
-
-@pytest.mark.slow
-@pytest.mark.stack
-def test_labels_that_overlap(tmp_path, pretrained):
-  """Trained with a threshold for each label, which the run, a later prediction and the SavedModel share."""
-  rng, rows = np.random.default_rng(3), ["text,topics"]
-  for _ in range(120):
-    text = rng.choice(WORDS, 4, replace=False).tolist()
-    rows.append(
-      f'{" ".join(text)},"{",".join(topic for topic, of in TOPICS.items() if of & set(text))}"'
-    )
-  for name, part in (("train", rows), ("test", [row.partition(",")[0] for row in rows[:21]])):
-    (tmp_path / f"{name}.csv").write_text("\n".join(part) + "\n")
-  common = {"task_name": "custom", "output_dir": tmp_path / "out", "do_predict": True}
-  common |= {"test_file": tmp_path / "test.csv", "max_seq_length": 16}
-  # Evaluated on what it is trained on: a dozen held-out rows would decide by the processor's rounding.
-  training = dict.fromkeys(("train_file", "eval_file"), tmp_path / "train.csv")
-  training |= {"label_column": "topics", "multi_label": True, "init_checkpoint": pretrained}
-  training |= {"do_train": True, "train_batch_size": 16, "learning_rate": 0.003}
-  training |= {"num_train_epochs": 40, "albert_dropout": 0, "classifier_dropout": 0}
-  later = {"init_checkpoint": tmp_path / "out", "output_dir": tmp_path / "again"}
-  commands = [words(common | training), words(common | later)]
-  done, again = run_script("run_glue", commands)
-  assert done.status == again.status == 0, done.stderr + again.stderr
-  results = json.loads((tmp_path / "out/results.json").read_text())
-  assert f"average_precision: {results['average_precision']:.4f}" in done.stdout
-  assert results["average_precision"] > 0.9
-  task = TaskSpec.load(str(tmp_path / "out"))
-  assert (task.kind, task.label_names) == ("multi_label", ("bird", "colour", "plant"))
-  assert task.thresholds == tuple(results[f"threshold_{name}"] for name in task.label_names)
-  rows, later_rows = (
-    [
-      line.split("\t")
-      for line in (tmp_path / name / "predictions_test.tsv").read_text().splitlines()[1:]
-    ]
-    for name in ("out", "again")
-  )
-  assert [row[1] for row in rows] == [row[1] for row in later_rows]
-  model = LoadedModel(str(tmp_path / "out/saved_model/1"))
-  texts = np.array((tmp_path / "test.csv").read_bytes().splitlines()[1:], object)
-  served = model.run("serving_default", {"text": texts})
-  np.testing.assert_allclose(
-    served["probabilities"], np.array([row[3:] for row in rows], float), atol=2e-6
-  )
-  given = [list(np.array(task.label_names)[above]) for above in served["above_threshold"]]
-  assert given == [json.loads(row[1]) for row in rows]
 
 
 def test_mistakes_are_told_in_one_message(tmp_path, pretrained):

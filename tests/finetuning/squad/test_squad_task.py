@@ -10,6 +10,7 @@ from reference.squad import span_loss, squad2_loss
 from support.goldens import SPM_MODEL, TINY_CONFIG, golden_checkpoint
 from support.task_files import write_squad
 from support.tiny_finetuning import QUICK
+from support.tiny_step import EAGER_INPUT, eagerly
 import tensorflow as tf
 
 from albert_tf.finetuning.engine.fit import fine_tune
@@ -61,6 +62,7 @@ def test_losses_are_the_originals():
   np.testing.assert_allclose(ours, squad2_loss(outputs, starts, ends, impossible), rtol=1e-6)
 
 
+@pytest.mark.filterwarnings(EAGER_INPUT)
 def test_the_originals_checkpoint_answers(tmp_path, tokenizer):
   """Predicts with a checkpoint of the original's code, for files with and without answers."""
   files = {"albert_config_file": TINY_CONFIG, "spm_model_file": SPM_MODEL}
@@ -73,7 +75,8 @@ def test_the_originals_checkpoint_answers(tmp_path, tokenizer):
     does = {"do_train": False, "do_eval": answered, "do_predict": not answered}
     settings = dataclasses.replace(QUICK, **does, bucket_multiple=0)
     run = tmp_path / f"run-{answered}"
-    results = fine_tune(task, settings, start=start, output_dir=str(run))
+    with eagerly():
+      results = fine_tune(task, settings, start=start, output_dir=str(run))
     assert ("f1" in results) == answered
     answers[answered] = json.loads((run / "predictions.json").read_text(encoding="utf-8"))
     assert len(json.loads((run / "null_odds.json").read_text())) == 12
