@@ -16,7 +16,6 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder
 from albert_tf.checkpoints.checkpoint import read_checkpoint
 from albert_tf.checkpoints.load import load_weights
-from albert_tf.configs import albert_config
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables
@@ -186,14 +185,6 @@ def test_original_configuration_file(tmp_path):
   keys = json.loads((tmp_path / "b/albert_config.json").read_text()).keys()
   assert {"net_structure_type", "num_hidden_groups"} <= keys
   assert keys.isdisjoint({"sharing", "layer_norm_eps"})
-
-
-def test_the_original_configuration_under_python_o():
-  """Python's -O removes each `assert`, and what is done in it."""
-  path = pathlib.Path(albert_config.__file__)
-  names = {}
-  exec(compile(path.read_text(encoding="utf-8"), str(path), "exec", optimize=1), names)
-  assert "sharing" not in names["AlbertConfig"].to_original_dict(CONFIG)
 
 
 def test_tokenizer_travels(tmp_path):

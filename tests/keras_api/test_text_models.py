@@ -1,6 +1,5 @@
 """Keras models with texts: the code of the documentation, exact files and exports, and refusals."""
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -224,44 +223,6 @@ def test_a_tpu_gets_one_length(run, monkeypatch):
   assert lengths() == (({3, 11, 16}, 16), {None})
   monkeypatch.setattr(tf.distribute, "TPUStrategy", type(model.distribute_strategy))
   assert lengths() == (({30}, 30), {30})
-
-
-@pytest.mark.slow
-def test_replicas_callbacks_and_mixed_precision(run, mirrored_2, tmp_path):
-  """Results equal those of one device, with many features of Keras together."""
-  x, y, weights = TEXTS * 4, [0, 1, 1] * 4, []
-  config = AlbertConfig.from_json_file(run / "albert_config.json")
-  without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-  options = {"config": dataclasses.replace(config, **without), "classifier_dropout": 0.0}
-  for strategy in (tf.distribute.get_strategy(), mirrored_2):
-    keras.utils.set_random_seed(1)
-    steps = 1 if strategy is mirrored_2 else 3  # Not several with replicas on CPUs.
-    with strategy.scope():
-      model = AlbertClassifier.from_pretrained(run, num_labels=2, **options)
-      optimizer = AdamW(0.01, global_clipnorm=1.0)
-      model.compile(optimizer, loss=LOSS, metrics=["accuracy"], steps_per_execution=steps)
-    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
-    folder = tmp_path / type(strategy).__name__
-    callbacks = [
-      keras.callbacks.TensorBoard(str(folder / "board")),
-      keras.callbacks.ModelCheckpoint(str(folder / "best.keras"), monitor="val_loss"),
-      keras.callbacks.EarlyStopping(),
-      keras.callbacks.BackupAndRestore(str(folder / "backup")),
-    ]
-    model.fit(data, epochs=2, validation_data=data, callbacks=callbacks, verbose=0)
-    weights.append([v.numpy() for v in named_variables(model).values()])
-    model.save_pretrained(folder / "saved")
-    assert (folder / "saved" / "checkpoints" / "model.ckpt-6.index").exists()
-    want = model.predict(data, verbose=0)
-    of_folder = AlbertClassifier.from_pretrained(folder / "saved", classifier_dropout=0.0)
-    for again in (of_folder, keras.saving.load_model(folder / "best.keras")):
-      np.testing.assert_allclose(again.predict(x, verbose=0), want, atol=1e-4)
-  for one, two in zip(*weights, strict=True):
-    np.testing.assert_allclose(one, two, atol=2e-4)
-  low = AlbertClassifier.from_pretrained(run, num_labels=2, dtype="mixed_bfloat16")
-  low.compile(AdamW(0.01), loss=LOSS)
-  low.fit(x, y, class_weight={0: 2.0, 1: 1.0}, verbose=0)
-  assert low.predict(x, verbose=0).dtype == np.float32
 
 
 @pytest.mark.slow
