@@ -13,10 +13,7 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder
 from albert_tf.errors import UserError
 from albert_tf.keras_api import tasks as models
-from albert_tf.modeling import (
-  AlbertForPreTraining,
-  named_variables,
-)
+from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.modeling import encoder as encoder_module
 
 pytestmark = pytest.mark.filterwarnings(

@@ -50,12 +50,7 @@ def index(paths):
 
 def numbers(index, start, batches, *, batch_size=32, shard=ONE_HOST, seed=3):
   dataset = training_batches(
-    index,
-    parse,
-    seed=seed,
-    global_batch_size=batch_size,
-    start_position=start,
-    shard=shard,
+    index, parse, seed=seed, global_batch_size=batch_size, start_position=start, shard=shard
   )
   return [batch["number"].numpy() for batch in dataset.take(batches)]
 

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.filterwarnings(EAGER_INPUT)
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-  """A folder with records and a run with checkpoints of steps 1, 2 and 3."""
+  """A folder with records and a run with checkpoints of steps 2 and 4."""
   folder = tmp_path_factory.mktemp("runs")
-  steps = {"num_train_steps": 3, "num_warmup_steps": 1, "save_checkpoints_steps": 1}
+  steps = {"num_train_steps": 4, "num_warmup_steps": 1, "save_checkpoints_steps": 2}
   settings = tiny_settings(folder, "whole", eval_input_files=(), **steps)
   with eagerly():
     run_pretraining(settings)
@@ -35,19 +35,19 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def copied(finished, tmp_path):
-  """The finished run in a folder of its own, asked to go on to step 5."""
+  """The finished run in a folder of its own, asked to go on to step 6."""
   shutil.copytree(finished.output_dir, tmp_path / "run")
-  return with_changes(finished, output_dir=str(tmp_path / "run"), num_train_steps=5)
+  return with_changes(finished, output_dir=str(tmp_path / "run"), num_train_steps=6)
 
 
 @pytest.mark.slow
 def test_a_truncated_checkpoint_is_named_and_taking_it_away_continues_from_the_one_before(copied):
   checkpoints = pathlib.Path(copied.output_dir, "checkpoints")
-  data = checkpoints / "model.ckpt-3.data-00000-of-00001"
+  data = checkpoints / "model.ckpt-4.data-00000-of-00001"
   data.write_bytes(data.read_bytes()[:-500])
-  with pytest.raises(UserError, match=r"model\.ckpt-3 .*Remove these files"):
+  with pytest.raises(UserError, match=r"model\.ckpt-4 .*Remove these files"):
     run_pretraining(copied)
-  for path in checkpoints.glob("model.ckpt-3.*"):
+  for path in checkpoints.glob("model.ckpt-4.*"):
     path.unlink()
   assert run_pretraining(copied, check_only=True) is None
 
@@ -57,12 +57,12 @@ def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
   values = newest_values(copied.output_dir)
   foreign = {name: value for name, value in values.items() if "pooler" not in name}
   foreign["bert/encoder/strange"] = np.zeros(3, np.float32)
-  write_bundle(str(checkpoints / "model.ckpt-4"), foreign)
-  with pytest.raises(UserError, match=r"model\.ckpt-4, missing: .*bert/pooler/dense/bias"):
+  write_bundle(str(checkpoints / "model.ckpt-5"), foreign)
+  with pytest.raises(UserError, match=r"model\.ckpt-5, missing: .*bert/pooler/dense/bias"):
     run_pretraining(copied)
   without_position = {k: v for k, v in values.items() if "albert_tf/" not in k}
-  write_bundle(str(checkpoints / "model.ckpt-4"), without_position)
-  with pytest.raises(UserError, match=r"Received: .*model\.ckpt-4"):
+  write_bundle(str(checkpoints / "model.ckpt-5"), without_position)
+  with pytest.raises(UserError, match=r"Received: .*model\.ckpt-5"):
     run_pretraining(copied)
 
 

@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 from support.commands.script_runs import run_command
+from support.stacks import slow_by_default
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
@@ -21,7 +22,11 @@ SLOW = ["encoder", "fill_mask", "value", "squad_1.1", "squad_2.0", "choice", "ta
 
 
 @pytest.mark.parametrize(
-  "key", ["pair", *(pytest.param(key, marks=pytest.mark.slow) for key in SLOW)]
+  "key",
+  [
+    pytest.param("pair", marks=slow_by_default),
+    *(pytest.param(key, marks=pytest.mark.slow) for key in SLOW),
+  ],
 )
 def test_every_kind_passes(exported, key: str) -> None:
   results = check_saved_model(exported(key).path)

@@ -43,11 +43,7 @@ def test_every_kind_equals_the_model(which: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("which", "weights", "bytes_a_parameter"),
-  [
-    ("fill_mask", "int8", 1),
-    ("fill_mask", "float32", 4),
-    ("classifier", "float16", 2),
-  ],
+  [("fill_mask", "int8", 1), ("fill_mask", "float32", 4), ("classifier", "float16", 2)],
 )
 def test_shared_weights_are_stored_once_and_answers_stay_near(
   which: str, weights: str, bytes_a_parameter: int

@@ -20,12 +20,7 @@ import zstandard
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus import (
-  CorpusOptions,
-  CorpusStats,
-  bytestreams,
-  iter_documents,
-)
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats, bytestreams, iter_documents
 from tfrecords_tools.corpus.options import CorpusFile
 from tfrecords_tools.corpus.sentences import split_sentences
 
