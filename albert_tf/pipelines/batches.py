@@ -84,9 +84,7 @@ def training_batches(
     sources = order.arrangement(window, extents)
     sources = sources[tf.where(tf.equal(window_index, first_window), skipped, 0) :]
     serialized = tf.gather(reader.read_all(extents), sources)
-    if mask is None:
-      return {"serialized": serialized}
-    # Epoch and number of its record key the masks of an example.
+    # Epoch and number of its record key the fresh masks of an example.
     numbers = tf.ragged.range(extents.starts, extents.starts + extents.counts).flat_values
     return {
       "serialized": serialized,
@@ -96,9 +94,9 @@ def training_batches(
 
   def finish(examples: Batch) -> Batch:
     batch = parse(examples["serialized"])
-    if mask is None:
-      return batch
-    return mask(batch, examples["epoch"], examples["record"])
+    if mask is not None:
+      batch = mask(batch, examples["epoch"], examples["record"])
+    return batch
 
   dataset = tf.data.Dataset.range(first_window, tf.int64.max)
   # The next window is read while one is used: memory holds two.

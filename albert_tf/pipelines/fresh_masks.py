@@ -54,9 +54,7 @@ class FreshMasks:
   def __init__(self, masking: MaskingConfig, tokenizer: Tokenizer, *, seed: int):
     self._masking = masking
     self._seed = seed
-    self._cls_id = tokenizer.cls_id
-    self._sep_id = tokenizer.sep_id
-    self._mask_id = tokenizer.mask_id
+    self._tokenizer = tokenizer
     special_ids = (
       tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id,
     )  # fmt: skip
@@ -112,7 +110,7 @@ class FreshMasks:
     """
     masking = self._masking
     length = tf.shape(ids)[1]
-    is_separator = (ids == self._cls_id) | (ids == self._sep_id) | (mask == 0)
+    is_separator = (ids == self._tokenizer.cls_id) | (ids == self._tokenizer.sep_id) | (mask == 0)
     # The first token of a segment begins a word, whatever it is.
     follows = tf.pad(is_separator[:, :-1], [[0, 0], [1, 0]], constant_values=True)
     begins_word = ~is_separator & (follows | tf.gather(self._word_starts, ids))
@@ -152,7 +150,7 @@ class FreshMasks:
     # 31 random bits, times the number of ids, divided by 2^31.
     pick = tf.cast(picks, tf.int64) * tf.size(self._random_ids, tf.int64) // 2**31
     random_ids = tf.gather(self._random_ids, pick)
-    replacements = tf.where(kind < MASK_SHARE, self._mask_id, random_ids)
+    replacements = tf.where(kind < MASK_SHARE, self._tokenizer.mask_id, random_ids)
 
     positions = _positions(masked)[:, : self._masking.max_predictions_per_seq]  # [B, P]
     used = positions < tf.shape(ids)[1]
@@ -173,7 +171,9 @@ def unmasked(batch: Batch) -> tf.Tensor:
   present = tf.gather(ids, positions, batch_dims=1)
   is_used = batch[names.MASKED_LM_WEIGHTS] > 0
   answers = tf.where(is_used, batch[names.MASKED_LM_IDS], present)
-  return tf.tensor_scatter_nd_update(ids, _indices(positions), answers)
+  rows = tf.range(tf.shape(ids)[0])[:, tf.newaxis]
+  places = tf.stack([tf.broadcast_to(rows, tf.shape(positions)), positions], axis=-1)  # [B, P, 2]
+  return tf.tensor_scatter_nd_update(ids, places, answers)
 
 
 def with_order(batch: Batch, swap: tf.Tensor) -> Batch:
@@ -221,74 +221,39 @@ def chosen_positions(words: Words, budget: tf.Tensor, length: tf.Tensor) -> tf.T
 
 
 def _spend(words: Words, covered: tf.Tensor, budget: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-  """Takes n-grams in order until the budget is spent or none fits.
+  """Takes n-grams, one word after the other, until the budget is spent or no word is left.
 
-  Example: 5 tokens are left, and n-grams have 2, 2 and 3. The first pass takes 2 and 2. The second
-  shortens the third to the words that fit into 1 token, and takes it if there is one.
+  Example: 5 tokens are left, and n-grams have 2, 2 and 3. The first two are taken. The third is
+  shortened to the words that fit into 1 token, and taken if there is one.
 
   Returns:
     `covered` [B, S] with the tokens of the taken n-grams, and what is left of the budget [B].
   """
-  begins = words.begins  # [B, K]
-  num_words = tf.shape(begins)[1]
-  order = tf.range(num_words)
+  position = tf.range(tf.shape(covered)[1])
+  num_words = tf.shape(words.begins)[1]
+  lengths = tf.range(1, tf.shape(words.ends)[2] + 1)
 
   def take(
-    covered: tf.Tensor, budget: tf.Tensor, next_word: tf.Tensor, _: tf.Tensor
-  ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Takes n-grams from `next_word` [B] up to the first that is too long for what they leave.
+    number: tf.Tensor, covered: tf.Tensor, budget: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    # The longest n-gram of word `number` that the budget allows; of size 0 if there is none.
+    begin = words.begins[:, number, tf.newaxis]  # [B, 1]
+    sizes = words.ends[:, number] - begin  # [B, N]
+    fits = (sizes <= budget[:, tf.newaxis]) & (lengths <= words.lengths[:, number, tf.newaxis])
+    size = tf.reduce_max(tf.where(fits, sizes, 0), axis=1, keepdims=True)  # [B, 1]
 
-    Each row comes at least one word further, because `next_word` itself is shortened to the budget.
-    """
-    ends = _shortened(words, budget)
-    sizes = ends - begins
+    ngram = (position >= begin) & (position < begin + size)  # [B, S]
+    is_free = ~tf.reduce_any(covered & ngram, axis=1, keepdims=True)
+    spent = tf.where(is_free, size, 0)[:, 0]
+    return number + 1, covered | (ngram & is_free), budget - spent
 
-    # An n-gram touches a covered token if more are covered before its end than before its begin.
-    num_covered = tf.cumsum(tf.cast(covered, tf.int32), axis=1)
-    num_covered = tf.pad(num_covered, [[0, 0], [1, 0]])  # Before each position, [B, S + 1].
-    before_begins = tf.gather(num_covered, begins, batch_dims=1)
-    is_free = tf.gather(num_covered, ends, batch_dims=1) == before_begins
-    is_next = order >= next_word[:, tf.newaxis]
-    can = (sizes > 0) & is_free & is_next
-
-    # [B, K, K]: the n-gram of a row touches that of a column, which is tried earlier.
-    touches = (begins[:, :, tf.newaxis] < ends[:, tf.newaxis, :]) & (
-      begins[:, tf.newaxis, :] < ends[:, :, tf.newaxis]
-    )
-    touches &= order < order[:, tf.newaxis]
-
-    def settle(taken: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-      settled = can & ~tf.reduce_any(touches & taken[:, tf.newaxis, :], axis=2)
-      return settled, tf.reduce_any(settled != taken)
-
-    # Each pass settles at least one more n-gram of every row; a few passes settle all.
-    taken, _ = tf.while_loop(lambda _, changed: changed, settle, (can, tf.constant(True)))
-    spent = tf.cumsum(tf.where(taken, sizes, 0), axis=1, exclusive=True)
-    # A shorter one may be free where this one touches another: the pass ends there, too.
-    too_long = is_next & (sizes > budget[:, tf.newaxis] - spent)
-    in_time = tf.cumsum(tf.cast(too_long, tf.int32), axis=1) == 0
-    taken = tf.cast(taken & in_time, tf.int32)
-
-    # +1 where an n-gram begins and -1 where it ends: the sum is 1 within it.
-    ones = tf.concat([taken, -taken], axis=1)
-    shape = tf.shape(num_covered)
-    steps = tf.scatter_nd(_indices(tf.concat([begins, ends], axis=1)), ones, shape)
-    covered |= tf.cumsum(steps, axis=1)[:, :-1] > 0
-    budget -= tf.reduce_sum(taken * sizes, axis=1)
-    next_word = tf.math.count_nonzero(in_time, axis=1, dtype=tf.int32)
-    return covered, budget, next_word, tf.reduce_any((budget > 0) & (next_word < num_words))
-
-  state = (covered, budget, tf.zeros_like(budget), tf.reduce_any(budget > 0))
-  covered, budget, _, _ = tf.while_loop(lambda *state: state[-1], take, state)
+  # The rows of a batch go through their words together, as far as one of them has a budget.
+  _, covered, budget = tf.while_loop(
+    lambda number, _, budget: (number < num_words) & tf.reduce_any(budget > 0),
+    take,
+    (0, covered, budget),
+  )
   return covered, budget
-
-
-def _shortened(words: Words, budget: tf.Tensor) -> tf.Tensor:
-  """int32 [B, K]: end of each n-gram with at most `budget` [B] tokens; its begin if none fit."""
-  begins = words.begins[..., tf.newaxis]
-  fits = words.ends - begins <= budget[:, tf.newaxis, tf.newaxis]
-  fits &= tf.range(tf.shape(words.ends)[2]) < words.lengths[..., tf.newaxis]
-  return tf.reduce_max(tf.where(fits, words.ends, begins), axis=2)
 
 
 def _positions(flags: tf.Tensor) -> tf.Tensor:
@@ -299,12 +264,6 @@ def _positions(flags: tf.Tensor) -> tf.Tensor:
   length = tf.shape(flags)[1]
   positions = tf.sort(tf.where(flags, tf.range(length), length), axis=1)
   return tf.pad(positions, [[0, 0], [0, 1]], constant_values=length)
-
-
-def _indices(columns: tf.Tensor) -> tf.Tensor:
-  """[B, N, 2]: row and column of `columns` [B, N]."""
-  rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis]
-  return tf.stack([tf.broadcast_to(rows, tf.shape(columns)), columns], axis=-1)
 
 
 def _row_keys(seed: int, epochs: tf.Tensor, records: tf.Tensor, stream: int) -> tf.Tensor:
