@@ -18,11 +18,16 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.pipelines.order import Extents
 from albert_tf.records import PretrainingSpec, read_records
-from albert_tf.records.features import INPUT_IDS, MASKED_LM_IDS, MASKED_LM_POSITIONS
+from albert_tf.records.features import (
+  INPUT_IDS,
+  MASKED_LM_IDS,
+  MASKED_LM_POSITIONS,
+  SEGMENT_IDS,
+  SENTENCE_ORDER_LABELS_FEATURE,
+)
 from albert_tf.records.manifest import check_files
 from albert_tf.records.parse import decode_example, feature_description
 from albert_tf.records.shard_index import BLOCK_RECORDS, ShardIndex, load_shard_index, scan_shard
-from albert_tf.records.tfrecord import FOOTER_BYTES, HEADER_BYTES
 
 # Parallel requests hide the latency of a bucket.
 _PARALLEL_FILES = 32
@@ -109,17 +114,31 @@ def _scan_if_missing(path: str, index: ShardIndex | None) -> ShardIndex:
 
 
 def check_records(
-  paths: Sequence[str], *, spec: PretrainingSpec, vocab_size: int, at_most: int = 200
+  paths: Sequence[str],
+  *,
+  spec: PretrainingSpec,
+  vocab_size: int,
+  type_vocab_size: int,
+  at_most: int = 200,
 ) -> None:
   """Checks the first `at_most` records of all files together.
+
+  Args:
+    paths: of the files.
+    spec: the lengths of the features.
+    vocab_size, type_vocab_size: numbers of token ids and of segment ids that the model has.
+    at_most: number of records.
 
   Raises:
     UserError: a record is damaged, or a feature is missing, has another length or is out of bounds.
   """
+  # A model takes the embedding of an unknown segment as zero, and says nothing.
   limits = {
     INPUT_IDS: vocab_size,
     MASKED_LM_IDS: vocab_size,
     MASKED_LM_POSITIONS: spec.max_seq_length,
+    SEGMENT_IDS: type_vocab_size,
+    SENTENCE_ORDER_LABELS_FEATURE: 2,
   }
   for source, data in itertools.islice(_records_of(paths), at_most):
     features = decode_example(data, source=source)
@@ -136,8 +155,9 @@ def check_records(
       outside = values[(values < 0) | (values >= limit)]
       if outside.size:
         raise UserError(
-          "Token ids must be below the model's vocab_size, and positions within their row. "
-          f"Received: {outside[0]} in {name} of {source}; the model's vocab_size is {vocab_size}. "
+          "Token ids must be below the model's vocab_size, segment ids below its type_vocab_size, "
+          f"labels 0 or 1, and positions within their row. Received: {outside[0]} in {name} of "
+          f"{source}; the model has vocab_size={vocab_size}, type_vocab_size={type_vocab_size}. "
           "Use the configuration of the vocabulary that the records were made with, or make them "
           "again."
         )
@@ -146,10 +166,8 @@ def check_records(
 def _records_of(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
   """The place of each record in words, and its data."""
   for path in paths:
-    offset = 0
     for number, data in enumerate(read_records(path)):
-      yield f"{path}, record {number} (byte {offset})", data
-      offset += HEADER_BYTES + len(data) + FOOTER_BYTES
+      yield f"{path}, record {number}", data
 
 
 class ExtentReader:

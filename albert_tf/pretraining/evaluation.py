@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.checkpoint import Checkpoint
 from albert_tf.checkpoints.load import load_weights
+from albert_tf.configs import AlbertConfig
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.modeling.layer_similarity import layer_similarity
 from albert_tf.modeling.losses import NUM_SUMS, PretrainingSums, cross_entropy_sums, mean_metrics
@@ -51,7 +52,7 @@ def read_held_out(
   *,
   spec: PretrainingSpec,
   sentence_task: str,
-  vocab_size: int,
+  model: AlbertConfig,
   batch_size: int,
   max_steps: int | None = None,
 ) -> HeldOut:
@@ -65,7 +66,13 @@ def read_held_out(
   num_steps = math.ceil(records.num_records / batch_size)
   if max_steps is not None:
     num_steps = min(num_steps, max_steps)
-  check_records(paths, spec=spec, vocab_size=vocab_size, at_most=num_steps * batch_size)
+  check_records(
+    paths,
+    spec=spec,
+    vocab_size=model.vocab_size,
+    type_vocab_size=model.type_vocab_size,
+    at_most=num_steps * batch_size,
+  )
   return HeldOut(records, spec, sentence_task, batch_size, num_steps)
 
 
@@ -116,15 +123,11 @@ class Evaluator:
       distance `l2` and angle `degrees` of each.
     """
     metrics: dict[str, dict[str, Any]] = {}
-    num_sums = NUM_SUMS
-    if self._with_layers:
-      num_sums += 2 * len(self._model.encoder.blocks) + 1  # As `_layer_sums` returns.
-    zeros = tf.zeros([num_sums])
     for name, held_out in self._sets.items():
       num_batches = tf.constant(num_steps or held_out.num_steps)
       with iterators_without_autotune():
         batches = iter(self._datasets[name])
-      sums = self.run(batches, num_batches, zeros).numpy().astype(np.float64)
+      sums = self.run(batches, num_batches).numpy().astype(np.float64)
       losses, layers = np.split(sums, [NUM_SUMS])
       metrics[name] = mean_metrics(PretrainingSums.unpack(losses), held_out.sentence_task)
       if self._with_layers:
@@ -142,8 +145,12 @@ class Evaluator:
       shard=host_shard(self._strategy, context),
     )
 
-  def _sum_all(self, iterator: Iterator[Batch], num_steps: tf.Tensor, sums: tf.Tensor) -> tf.Tensor:
-    """Adds the sums of `num_steps` batches to `sums`, without returning to the host in between."""
+  def _sum_all(self, iterator: Iterator[Batch], num_steps: tf.Tensor) -> tf.Tensor:
+    """The sums of `num_steps` batches, without returning to the host in between."""
+    num_sums = NUM_SUMS
+    if self._with_layers:
+      num_sums += 2 * len(self._model.encoder.blocks) + 1  # As `_layer_sums` returns.
+    sums = tf.zeros([num_sums])
     for _ in tf.range(num_steps):
       per_replica = self._strategy.run(self._on_replica, args=(next(iterator),))
       sums += self._strategy.experimental_local_results(per_replica)[0]
@@ -218,10 +225,17 @@ def evaluate_checkpoint(
     sentence metrics have the name of the set's task; a model without a trained sentence head has
     none.
   """
-  sets = {
-    name: _read_set(name, paths, checkpoint, spec=spec, batch_size=batch_size, max_steps=max_steps)
-    for name, paths in files.items()
-  }
+  sets = {}
+  for name, paths in files.items():
+    set_spec, sentence_task = _describe_set(name, paths, checkpoint, spec)
+    sets[name] = read_held_out(
+      paths,
+      spec=set_spec,
+      sentence_task=sentence_task,
+      model=checkpoint.config,
+      batch_size=batch_size,
+      max_steps=max_steps,
+    )
   with strategy.scope():
     model = AlbertForPreTraining(
       checkpoint.config, read_positions_only=True, dtype=precision_policy(precision)
@@ -240,16 +254,10 @@ def evaluate_checkpoint(
   return results
 
 
-def _read_set(
-  name: str,
-  paths: Sequence[str],
-  checkpoint: Checkpoint,
-  *,
-  spec: PretrainingSpec,
-  batch_size: int,
-  max_steps: int | None,
-) -> HeldOut:
-  """A held-out set, checked against the model; without a manifest it has the lengths of `spec`."""
+def _describe_set(
+  name: str, paths: Sequence[str], checkpoint: Checkpoint, spec: PretrainingSpec
+) -> tuple[PretrainingSpec, str]:
+  """Lengths and sentence task of a set, checked against the model; `spec` without a manifest."""
   config = checkpoint.config
   sentence_task = "sentence_order"  # Of records of the original code, which have no manifest.
   manifests = list(find_manifests(paths).values())
@@ -266,14 +274,7 @@ def _read_set(
   if not _has_sentence_head(checkpoint):
     sentence_task = ""
   config.check_length(spec.max_seq_length, f"the set {name}")
-  return read_held_out(
-    paths,
-    spec=spec,
-    sentence_task=sentence_task,
-    vocab_size=config.vocab_size,
-    batch_size=batch_size,
-    max_steps=max_steps,
-  )
+  return spec, sentence_task
 
 
 def _has_sentence_head(checkpoint: Checkpoint) -> bool:

@@ -94,6 +94,7 @@ class PretrainingInput:
       self.index.paths[files_before[0] - 1 : files_before[1]],
       spec=self.settings.spec,
       vocab_size=self.settings.model.vocab_size,
+      type_vocab_size=self.settings.model.type_vocab_size,
       at_most=self.index.num_records,
     )
 
@@ -116,7 +117,12 @@ def checked_input(
       "There must be at least as many training records as one batch holds. Received: "
       f"{index.num_records} records, train_batch_size={settings.step.global_batch_size}."
     )
-  check_records(settings.input_files, spec=settings.spec, vocab_size=settings.model.vocab_size)
+  check_records(
+    settings.input_files,
+    spec=settings.spec,
+    vocab_size=settings.model.vocab_size,
+    type_vocab_size=settings.model.type_vocab_size,
+  )
 
   held_out = None
   if settings.eval_input_files:
@@ -124,7 +130,7 @@ def checked_input(
       settings.eval_input_files,
       spec=settings.spec,
       sentence_task=settings.step.sentence_task,
-      vocab_size=settings.model.vocab_size,
+      model=settings.model,
       batch_size=settings.eval_batch_size,
       max_steps=settings.max_eval_steps,
     )

@@ -38,7 +38,7 @@ def records(path: str) -> None:
 
   shutil.rmtree(os.path.join(os.path.dirname(path), "index"), ignore_errors=True)
   assert build_record_index([path]).num_records == len(list(read_records(path)))
-  check_records([path], spec=SPEC, vocab_size=VOCAB_SIZE)
+  check_records([path], spec=SPEC, vocab_size=VOCAB_SIZE, type_vocab_size=2)
   for features in map(decode_example, read_records(path)):
     ids = [*features["input_ids"], *features["masked_lm_ids"]]
     assert set(ids) <= set(range(VOCAB_SIZE))

@@ -101,11 +101,13 @@ def test_bad_evaluation_records_are_refused_before_anything_is_written(
   good = random_examples(300, seed=3)
   (tmp_path / "short").write_bytes(short_record())
   foreign = [{**e, "masked_lm_ids": np.array([36, 5, 99])} for e in good[:2]]
+  third = [{**e, "segment_ids": np.full(10, 2)} for e in good[:2]]
   settings = tiny_settings(folder, "run", max_eval_steps=100)
   for eval_input_files, received in (
     (broken(tmp_path, "late", good, 271 * 290 + 60), r"late, record 290 .*the data"),
     ((str(tmp_path / "short"),), "9 values of input_ids, expected 10"),
     (broken(tmp_path, "foreign", foreign), "99 in masked_lm_ids of .*foreign"),
+    (broken(tmp_path, "third", third), "2 in segment_ids of .*third"),
   ):
     changed = dataclasses.replace(settings, eval_input_files=eval_input_files)
     with pytest.raises(UserError, match=received):
@@ -129,7 +131,7 @@ def test_a_bad_record_beyond_the_first_ones_is_named_when_it_is_read(
   settings = tiny_settings(folder, "run", input_files=(path,), eval_input_files=())
   settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
   number = {"damaged": 250, "short": 300}[kind]
-  with pytest.raises(UserError, match=rf"late, record {number} \(byte {271 * number}\)"):
+  with pytest.raises(UserError, match=rf"late, record {number}\b"):
     run_pretraining(settings, check_only=check_only)
 
 
