@@ -66,6 +66,7 @@ def run_pretraining(
   # Model, optimizer, update and evaluation. Nothing is computed yet.
   program = _build(settings, strategy, inputs)
 
+  # Where the weights begin. Workers that differ would train on, each something else.
   store = CheckpointStore(
     os.path.join(directory, "checkpoints"),
     program.checkpoint_variables,
@@ -74,11 +75,19 @@ def run_pretraining(
     may_write=lock.check,
   )
   start = _set_weights(settings, program, store)
-  if not workers.same(f"{inputs.index.content} {start.examples_seen}"):
+  # Everything that decides an update; paths may differ.
+  of_all = (
+    settings.model,
+    settings.optimizer,
+    settings.step,
+    settings.masking,
+    start.examples_seen,
+  )
+  if not workers.same(f"{inputs.index.content} {of_all}"):
     raise UserError(
-      "All workers must see the same records and the same output directory. Received: they "
-      f"differ; this worker has {inputs.index.num_records:,} records and is {start.origin}. Use a "
-      "file system that all of them share."
+      "All workers must have the same flags, and see the same records and the same output "
+      f"directory. Received: they differ; this worker has {inputs.index.num_records:,} records and "
+      f"is {start.origin}. Give all the same command, and use a file system that all of them share."
     )
   if check_only:
     _try_once(settings, program, inputs, start)
@@ -95,6 +104,7 @@ def run_pretraining(
           _write_run_files(settings, inputs, flags_text)
     # A signal from here on asks the loop to save and stop.
     stop = stack.enter_context(stop_on_signal())
+    # Reports after the restored step are dropped here: the run makes these updates again.
     reporter = Reporter(
       settings,
       start_step=start.step,
@@ -154,7 +164,6 @@ class _Program(NamedTuple):
   train_step: TrainStep
   evaluator: Evaluator | None
   weights: dict[str, tf.Variable]  # By checkpoint name.
-  step_variable: tf.Variable  # The number of updates made.
   # By checkpoint name: weights, slots, number of updates.
   checkpoint_variables: dict[str, tf.Variable]
 
@@ -189,7 +198,6 @@ def _build(
     train_step=train_step,
     evaluator=evaluator,
     weights=weights,
-    step_variable=optimizer.step,
     checkpoint_variables=weights | optimizer.slots() | {"global_step": optimizer.step},
   )
 
@@ -207,7 +215,7 @@ def _set_weights(
 ) -> _Start:
   """Weights come from 1. this run's last checkpoint; 2. --init_checkpoint; 3. initial values."""
   restored = store.restore_latest()
-  step = int(program.step_variable.numpy())
+  step = int(program.checkpoint_variables["global_step"].numpy())
   examples_seen = int(restored.get("examples_seen", 0))
   if restored:
     origin = f"continuing from step {step:,} ({examples_seen:,} examples)"

@@ -30,6 +30,8 @@ def disagreeing(outputs, split="eval"):
   return {**evaluate(outputs, split), "accuracy": 0.1 if second else 0.1 * len(calls)}
 task.evaluate = disagreeing
 settings = dataclasses.replace(QUICK, num_train_steps=8, eval_steps=2, train_batch_size=4, seeds=(1, 2))
+if sys.argv[3] == "differ" and second:
+  settings = dataclasses.replace(settings, learning_rate=0.1)
 class Stop(keras.callbacks.Callback):
   def on_train_batch_begin(self, batch, logs=None):
     if sys.argv[3] == "stop" and second and batch == 1:  # In the second of two updates: of an evaluation.
@@ -62,6 +64,13 @@ def run(tmp_path, places, action):
     for worker in workers:
       worker.kill()
   return [(worker.returncode, *output) for worker, output in zip(workers, outputs, strict=True)]
+
+
+@pytest.mark.timeout(600)
+def test_workers_with_different_flags_are_refused(tmp_path):
+  for status, _, stderr in run(tmp_path, ("two", "two"), "differ"):
+    assert status == 1
+    assert "must have the same flags" in stderr
 
 
 @pytest.mark.timeout(600)

@@ -68,7 +68,7 @@ def test_two_workers_stop_together_on_sigterm_and_continue(flags, one_device):
 
 
 def test_a_refusal_ends_both_workers(flags):
-  """Only the chief checks the directory; all workers notice a worker with other records."""
+  """Only the chief checks the directory; all notice a worker with other records or flags."""
   folder = flags["output_dir"].parent
   (folder / "foreign").mkdir()
   (folder / "foreign/thesis.tex").write_text("mine")
@@ -81,11 +81,11 @@ def test_a_refusal_ends_both_workers(flags):
 
   fewer = {"input_file": write_records(folder / "fewer.tfrecord", random_examples(20, seed=1))}
   run = folder / "differing"
-  ends = [
-    end(worker) for worker in start_workers({**flags, "output_dir": run}, 2, last_worker=fewer)
-  ]
-  assert [status for status, _ in ends] == [2, 2]
-  assert all("must see the same records" in stderr for _, stderr in ends)
+  for change in (fewer, {"learning_rate": 0.02}):
+    workers = start_workers({**flags, "output_dir": run}, 2, last_worker=change)
+    ends = [end(worker) for worker in workers]
+    assert [status for status, _ in ends] == [2, 2]
+    assert all("must have the same flags" in stderr for _, stderr in ends)
   assert not run.exists()
 
 
