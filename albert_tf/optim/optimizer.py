@@ -108,7 +108,6 @@ class Optimizer(tf.Module):
       learning_rate: η of this update, a scalar.
     """
     step = self.step + 1
-    learning_rate = tf.cast(learning_rate, tf.float32)
     weights: dict[str, tf.Tensor] = {}
     deltas: dict[str, tf.Tensor] = {}
     # Assigned together at the end: replicas meet once for an update, not once for each variable.
@@ -120,7 +119,7 @@ class Optimizer(tf.Module):
       decays = self._decays[name]
       result = lamb_update(
         weights[name],
-        tf.cast(gradients[name], tf.float32),
+        gradients[name],
         tf.convert_to_tensor(m),
         tf.convert_to_tensor(v),
         learning_rate=learning_rate,
@@ -183,12 +182,9 @@ class TfaLambOptimizer(Optimizer):
     weights = {name: tf.identity(variable) for name, variable in self.named_variables.items()}
     # A checkpoint holds one step; it is also that of the other optimizer.
     assign_everywhere([(self._addons[False].iterations, tf.identity(self.step))])
-    self._learning_rate = tf.cast(learning_rate, tf.float32)
+    self._learning_rate = learning_rate
     for decays in (False, True):
-      pairs = [
-        (tf.cast(gradients[name], tf.float32), self.named_variables[name])
-        for name in self._group(decays)
-      ]
+      pairs = [(gradients[name], self.named_variables[name]) for name in self._group(decays)]
       if pairs:
         # The gradients are summed over the replicas already.
         self._addons[decays].apply_gradients(pairs, experimental_aggregate_gradients=False)

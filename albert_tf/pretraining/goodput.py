@@ -42,6 +42,7 @@ class Goodput:
     now = time.monotonic()
     seconds = now - self._last_mark
     self._last_mark = now
+    # Two clocks measured them, and a share must not be negative.
     waited = min(waited, seconds)
     self.seconds[category] += seconds - waited
     self.seconds["input"] += waited

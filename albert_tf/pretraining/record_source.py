@@ -56,10 +56,11 @@ class RecordsSource:
     """
     stored_shares = {of.get("masked_lm_prob", _MASKED_LM_PROB) for of in self.settings.values()}
     share = masked_lm_prob
+    predictions = self.max_predictions_per_seq
     if share is None:
       share = self._common_setting("masked_lm_prob", _MASKED_LM_PROB)
-    predictions = self.max_predictions_per_seq
-    if stored_shares != {share}:
+    elif stored_shares != {share}:
+      # 40 % of 512 tokens are 205.
       predictions = max(1, round(share * self.max_seq_length))
     ngrams = ngram_probabilities(
       self._common_setting("ngram", 3), self._common_setting("ngram_distribution", "inverse")
@@ -151,9 +152,6 @@ def describe_records(
     max_predictions_per_seq=max_predictions_per_seq,
     source=directory,
   )
-  settings = {}
-  for folder, of_folder in manifests.items():
-    settings[folder] = dict(of_folder.settings, whole_word=of_folder.whole_word)
   return RecordsSource(
     vocab_size=manifest.vocab_size,
     max_seq_length=manifest.max_seq_length,
@@ -161,7 +159,7 @@ def describe_records(
     tokenizer_path=tokenizer_path,
     vocab_sha256=vocab_sha256,
     sentence_task=manifest.sentence_task,
-    settings=settings,
+    settings={folder: of_folder.settings for folder, of_folder in manifests.items()},
   )
 
 
@@ -188,6 +186,7 @@ def _tokenizer_of(named: str, folder: str, *, is_ours: bool) -> tuple[str, Token
   Next to records of other programs only `spm.model` counts: other files may belong to something
   else.
   """
+  # Records of the original release may lie in a folder with any other text files.
   if is_ours:
     is_there = bool(find_vocabulary(folder))
   else:
@@ -199,6 +198,7 @@ def _tokenizer_of(named: str, folder: str, *, is_ours: bool) -> tuple[str, Token
     return ("", None) if of_records is None else (folder, of_records)
 
   tokenizer = load_tokenizer(named)
+  # The same model, named twice: the folder also says how the text was normalized.
   is_same = of_records is not None and of_records.model_sha256 == tokenizer.model_sha256
   if is_ours and is_same:
     return folder, of_records

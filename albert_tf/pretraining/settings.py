@@ -68,6 +68,7 @@ class PretrainingSettings(Settings):
       none.
   """
 
+  # What is trained, on which records. The command finds these values from several flags.
   input_files: tuple[str, ...]
   eval_input_files: tuple[str, ...] = ()
   model: AlbertConfig
@@ -79,12 +80,14 @@ class PretrainingSettings(Settings):
   masking: MaskingConfig | None = None
   tokenizer_path: str = ""
 
+  # Where the run writes, and where its weights come from.
   output_dir: str = setting(help="The run directory, local or gs://.")
   init_checkpoint: str = setting(
     "",
     "Weights to start from: a run directory, an original checkpoint, a TF-Hub module or a Hugging "
     "Face folder. Missing pretraining heads get initial values.",
   )
+  # Memory, time and size of the program; the update is the same.
   remat: bool = setting(
     False, "Recompute activations in the backward pass, to save memory; it is slower."
   )
@@ -93,6 +96,7 @@ class PretrainingSettings(Settings):
     "Whether the program repeats the shared block's code for each layer, or runs it in a while "
     "loop.",
   )
+  # When the devices return to the host, and what it does then.
   iterations_per_loop: int = setting(
     1000, "Updates that the devices run between two reports.", minimum=1
   )

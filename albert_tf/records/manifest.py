@@ -110,7 +110,6 @@ class Manifest(Settings, kw_only=False):
 
   def check(self, *, source: str = "the records", **asked: Any) -> None:
     """Raises `UserError` if a value of `MODEL_FIELDS` contradicts the records; None is no value."""
-    # None is a value that the caller leaves to the records.
     wrong = []
     for name, value in asked.items():
       if value is not None and value != getattr(self, name):
@@ -133,14 +132,9 @@ def find_manifests(record_files: Sequence[str]) -> dict[str, Manifest]:
   names_of: dict[str, set[str]] = {}
   for path in record_files:
     names_of.setdefault(os.path.dirname(path), set()).add(os.path.basename(path))
-  manifests: dict[str, Manifest] = {}
-  without = []
-  for directory in names_of:
-    manifest = Manifest.find(directory)
-    if manifest is None:
-      without.append(directory)
-    else:
-      manifests[directory] = manifest
+  found = {directory: Manifest.find(directory) for directory in names_of}
+  manifests = {directory: manifest for directory, manifest in found.items() if manifest is not None}
+  without = [directory for directory in found if directory not in manifests]
   if manifests and without:
     raise UserError(
       "All directories of records must have a manifest, or none. Received: "
@@ -175,7 +169,7 @@ def _check_names(directory: str, manifest: Manifest, names: set[str]) -> None:
   # A listed file that is not read may have been left out on purpose; one that is not there has been
   # lost.
   splits = {file.split for file in manifest.files if file.name in names}
-  lost = [name for name in missing_files(directory, manifest, splits) if name not in names]
+  lost = missing_files(directory, manifest, splits)
   if lost:
     raise UserError(
       f"All files that a {MANIFEST_NAME} lists must be in its directory. Received: "

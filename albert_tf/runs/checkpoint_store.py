@@ -118,7 +118,7 @@ class CheckpointStore:
       UserError: it is damaged, or its variables are not exactly those of the run.
     """
     prefix = self.last
-    if prefix is None:
+    if prefix is None:  # A new run.
       return {}
     try:
       tensors = read_bundle(prefix)
@@ -153,6 +153,7 @@ class CheckpointStore:
         f"One process at a time writes in a directory. Received: {self._directory}, where another "
         "process has saved a checkpoint. Run the command again to continue from there."
       )
+    # A kill leaves data files without an index, or names that say that they are unfinished.
     names = files.listdir(self._directory)
     for name in names:
       is_data = re.fullmatch(r"model\.ckpt-\d+\.data-.*", name) is not None

@@ -29,6 +29,7 @@ def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
       "--use_xla needs a TensorFlow with XLA for this machine's CPU or GPU. Received: "
       "tensorflow-tpu, which has it for TPUs alone. Leave --use_xla out, or use the default stack."
     )
+  # Tests of several replicas need no GPU: two halves of a CPU make the same update.
   if config.num_virtual_devices > 1:
     cpu = tf.config.list_physical_devices("CPU")[0]
     logical = [tf.config.LogicalDeviceConfiguration()] * config.num_virtual_devices
@@ -106,6 +107,7 @@ def find_tpu(
   resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
     tpu=config.tpu, zone=config.tpu_zone or None, project=config.gcp_project or None
   )
+  # The chips of this machine: nothing to connect to.
   if config.tpu == "local":
     return resolver, ()
   hosts = resolver.cluster_spec().as_dict().get("worker", ())
@@ -164,7 +166,8 @@ class Workers:
   def __init__(self, strategy: tf.distribute.Strategy):
     self._strategy = strategy
     self._several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-    self.is_chief = not self._several or _is_chief(strategy.cluster_resolver)
+    # In a cluster without a chief it is the first worker; a strategy of one process is always it.
+    self.is_chief = strategy.extended.should_checkpoint
     self._sum = tf.function(self._sum_over_replicas, autograph=False)
 
   def _sum_over_replicas(self, values: tf.Tensor, *, of_first: bool = False) -> tf.Tensor:
@@ -184,6 +187,7 @@ class Workers:
 
   def any(self, flag: bool) -> bool:
     """Whether `flag` is true on any process. All processes must call it."""
+    # In one process there is nobody to ask: the loop does not wait for the device.
     if not self._several:
       return flag
     return float(self._sum(tf.constant(float(flag), tf.float64))) > 0
@@ -213,16 +217,9 @@ class Workers:
       yield
     except UserError as error:
       refusal = error
+    # Without this, the others would wait in their next collective operation for ever.
     if self.any(refusal is not None):
       raise refusal or UserError(
         "All workers of a run must pass its checks. Received: an error of another worker. Its "
         "message says what to do."
       )
-
-
-def _is_chief(resolver: tf.distribute.cluster_resolver.ClusterResolver | None) -> bool:
-  """Whether this process is the chief, or the first worker of a cluster without one."""
-  if resolver is None or resolver.task_type in (None, "chief"):
-    return True
-  has_chief = bool(resolver.cluster_spec().as_dict().get("chief"))
-  return resolver.task_type == "worker" and resolver.task_id == 0 and not has_chief

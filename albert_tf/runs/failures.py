@@ -57,6 +57,7 @@ def readable_errors() -> Iterator[None]:
 
 def _explain(message: str) -> str:
   """One line of a TensorFlow error, the host it comes from, and what to do."""
+  # Memory may be named in a later line than the first, behind the op that asked for it.
   line = telling_line(message)
   advice = f"{_CONTINUES}; docs/training_trouble.md has the causes."
   for candidate in message.splitlines():
@@ -66,6 +67,7 @@ def _explain(message: str) -> str:
       break
   # The end of a long line has the sizes.
   line = line.strip()[-300:].rstrip(".")
+  # Of many hosts, the one to look at: "worker 3: …".
   task = _REMOTE_TASK.search(message)
   if task is not None:
     line = f"{task[1]} {task[2]}: {line}"

@@ -24,6 +24,7 @@ def stop_on_signal() -> Iterator[threading.Event]:
     del frame
     request.set()
     print(f"\n{signal.Signals(number).name}: saving and stopping.", file=sys.stderr, flush=True)
+    # From now on Control-C interrupts, for whoever does not want to wait.
     signal.signal(signal.SIGINT, before[signal.SIGINT])
 
   before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}

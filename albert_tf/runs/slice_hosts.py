@@ -22,6 +22,7 @@ _SILENT_SECONDS = 60.0
 def check_hosts(addresses: Sequence[str]) -> None:
   """Raises OSError if a host does not accept a connection."""
   for address in addresses:
+    # Longer than in the watch: at the start nothing is lost by waiting.
     try:
       _connect(address, 4 * _CONNECT_SECONDS)
     except OSError as error:
@@ -38,6 +39,7 @@ def watch_hosts(addresses: Sequence[str]) -> None:
 
 
 def _watch(addresses: Sequence[str]) -> None:
+  # Only the addresses that did not answer the last time.
   silent_since: dict[str, float] = {}
   while True:
     time.sleep(_INTERVAL_SECONDS)
