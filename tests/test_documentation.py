@@ -4,6 +4,7 @@ Python blocks are executed by `tests/keras_api/test_text_models.py`, notebooks b
 """
 
 import functools
+import importlib.util
 import pathlib
 import re
 import shlex
@@ -18,7 +19,9 @@ PAGES = [
   ROOT / f"{name}.md"
   for name in "README CONTRIBUTING PAPER_MAP CHANGELOG SECURITY benchmarks/tpu_compile".split()
 ] + sorted((ROOT / "docs").glob("*.md"))
+# Without the page that is made from the commands.
 GUIDES = [path for path in PAGES if path.name == "README.md" or path.parent.name == "docs"]
+GUIDES.remove(ROOT / "docs/flags.md")
 SCRIPTS = {
   path.name: path
   for folder in ("tpu_scripts", "tfrecords_tools", "benchmarks")
@@ -27,7 +30,7 @@ SCRIPTS = {
 }
 # Flags of others: Beam, TensorFlow Serving and its clients, gcloud, TensorBoard, pip, twine.
 OTHERS = set(
-  "setup_file enable_batching model_config_file method spot logdir no-deps strict".split()
+  "setup_file enable_batching model_config_file method spot logdir no-deps strict local-dir".split()
 )
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -49,12 +52,17 @@ def named(path):
 
 
 @functools.cache
-def flags_of(script):
-  """Name of each flag of a script → its choices, if it has any; from `--helpxml`."""
+def helpxml(script):
   done = run_command(SCRIPTS[script], "--helpxml")  # absl ends every help with status 1.
   assert done.stdout.startswith("<?xml"), (script, done.stdout[-500:], done.stderr[-2000:])
+  return done.stdout
+
+
+@functools.cache
+def flags_of(script):
+  """Name of each flag of a script → its choices, if it has any."""
   found = {"flagfile": set()}  # absl's own, which no help lists.
-  for flag in ElementTree.fromstring(done.stdout).iter("flag"):
+  for flag in ElementTree.fromstring(helpxml(script)).iter("flag"):
     choices = {choice.text for choice in flag.iter("enum_value")}
     found[flag.findtext("name")] = choices
     if flag.findtext("type") == "bool":
@@ -159,6 +167,14 @@ def test_workflows_only_call_targets_of_make(targets):
       program, target = command.split()[:2]
       assert program == "make", f"{path.name}: {command}"
       assert target in targets, f"{path.name}: {command}"
+
+
+def test_the_page_of_flags_is_that_of_the_commands():
+  spec = importlib.util.spec_from_file_location("flags_page", ROOT / "docs/site/flags.py")
+  flags_page = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(flags_page)
+  page = flags_page.page(lambda command: helpxml(pathlib.Path(command).name))
+  assert flags_page.PAGE.read_text(encoding="utf-8") == page, "Run: python docs/site/flags.py"
 
 
 def test_targets_of_make_exist(targets):
