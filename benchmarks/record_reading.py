@@ -107,11 +107,10 @@ def fresh_masks(spec: PretrainingSpec) -> FreshMasks:
   word_starts = np.random.default_rng(1).random(_VOCAB_SIZE) < 0.7
   tokenizer: Any = types.SimpleNamespace(
     vocab_size=_VOCAB_SIZE,
-    pad_id=0,
-    unk_id=1,
     cls_id=2,
     sep_id=3,
     mask_id=4,
+    special_ids=[0, 1, 2, 3, 4],
     word_starts=lambda rule: word_starts,
   )
   masking = MaskingConfig(

@@ -168,7 +168,9 @@ class AlbertPreprocessor(keras.layers.Layer):
     columns = {
       name: limit_characters(tf.convert_to_tensor(value)) for name, value in inputs.items()
     }
-    sizes: dict[str, Any] = {"max_length": self.max_length, "pad_to_max_length": pad_to_max_length}
+    sizes: dict[str, Any] = {"max_length": self.max_length, "length": None}
+    if pad_to_max_length:
+      sizes["length"] = self.max_length
     if self.kind == "choices":
       return choice_batch(self._graph, **columns, max_qa_length=self.max_qa_length, **sizes)
     if self.kind == "question":

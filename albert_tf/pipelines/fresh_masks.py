@@ -55,10 +55,7 @@ class FreshMasks:
     self._masking = masking
     self._seed = seed
     self._tokenizer = tokenizer
-    special_ids = (
-      tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id,
-    )  # fmt: skip
-    ordinary_ids = np.setdiff1d(np.arange(tokenizer.vocab_size), special_ids)
+    ordinary_ids = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
     # Tensors are inputs of the function; arrays would be constants in its graph.
     self._word_starts = tf.constant(tokenizer.word_starts(masking.whole_word))
     self._random_ids = tf.constant(ordinary_ids, tf.int32)

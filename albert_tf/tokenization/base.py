@@ -83,6 +83,11 @@ class Tokenizer:
   def vocab_size(self) -> int:
     return len(self.pieces)
 
+  @property
+  def special_ids(self) -> list[int]:
+    """The ids of tokens that are no text."""
+    return [self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id]
+
   @functools.cached_property
   def ids(self) -> dict[str, int]:
     """Token → id; a repeated token has its first id."""

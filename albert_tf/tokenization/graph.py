@@ -135,15 +135,15 @@ class GraphPacker(tf.Module):
     }
 
 
-def head(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-  """The first lengths[b] values of row b, or all of them if it has fewer."""
+def head(ids: tf.RaggedTensor, lengths: tf.Tensor | int) -> tf.RaggedTensor:
+  """The first lengths[b] values of row b, or all of them if it has fewer; a number is for all rows."""
   starts = ids.row_starts()
   lengths = tf.minimum(tf.cast(lengths, starts.dtype), ids.row_lengths())
   return _rows(ids, starts, starts + lengths)
 
 
-def tail(ids: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-  """The last lengths[b] values of row b, or all of them if it has fewer."""
+def tail(ids: tf.RaggedTensor, lengths: tf.Tensor | int) -> tf.RaggedTensor:
+  """The last lengths[b] values of row b, or all of them if it has fewer; a number is for all rows."""
   limits = ids.row_limits()
   lengths = tf.minimum(tf.cast(lengths, limits.dtype), ids.row_lengths())
   return _rows(ids, limits - lengths, limits)

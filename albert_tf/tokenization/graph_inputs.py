@@ -45,7 +45,7 @@ def text_batch(
   text_pair: tf.Tensor | None = None,
   *,
   max_length: int,
-  pad_to_max_length: bool,
+  length: int | None = None,
   allow_mask: bool = False,
 ) -> Tensors:
   """Packs texts, or pairs of texts.
@@ -55,7 +55,7 @@ def text_batch(
     text: `[B]`.
     text_pair: `[B]`, the second segments, or None. An empty one makes a single segment.
     max_length: longer rows are cut at the end; of a pair, the longer segment first.
-    pad_to_max_length: S = `max_length`; else S = the longest row.
+    length: S; None: the longest row's.
     allow_mask: read a literal "[MASK]" as the mask token. Then `masked_lm_positions` `[B, M]` are
       added, padded with 0.
   """
@@ -66,7 +66,6 @@ def text_batch(
   else:
     second = tokenizer.tokenize(text_pair, allow_mask=allow_mask)
     first, second = _truncate(first, second, max_length)
-  length = max_length if pad_to_max_length else None
   batch = tokenizer.pack(first, second, length=length)
   if not allow_mask:
     return batch
@@ -102,7 +101,7 @@ def choice_batch(
   *,
   max_length: int,
   max_qa_length: int,
-  pad_to_max_length: bool,
+  length: int | None = None,
 ) -> Tensors:
   """Packs `[CLS] context [SEP] question and choice [SEP]` for every choice, `[B, C, S]`.
 
@@ -111,9 +110,9 @@ def choice_batch(
     context, question: `[B]`; either may be empty. The choice replaces "_" in the question, or
       follows it.
     choices: `[B, C]`.
-    max_length: S at most.
+    max_length: longer contexts are cut.
     max_qa_length: number of last tokens of question and choice to keep.
-    pad_to_max_length: S is `max_length`.
+    length: S; None: the longest row's.
   """
   room = max_length - _PAIR_SPECIALS
   # Question and choice: their end is kept, where the choice is.
@@ -123,8 +122,7 @@ def choice_batch(
     tokenizer.normalize(tf.reshape(choices, [-1])),
   )
   second = tokenizer.tokenize(limit_characters(texts))  # [B C, (length)]
-  longest = tf.constant(min(max_qa_length, room), tf.int64)
-  second = tail(second, tf.fill([second.nrows()], longest))
+  second = tail(second, min(max_qa_length, room))
 
   # The context fills what is left. A passage is tokenized once for all its questions, which follow
   # each other.
@@ -132,7 +130,6 @@ def choice_batch(
   first = tf.gather(tokenizer.tokenize(passages), tf.repeat(passage_of_question, num_choices))
   first = head(first, room - second.row_lengths())
 
-  length = max_length if pad_to_max_length else None
   packed = tokenizer.pack(first, second, length=length, always_two=True)
   # Not -1 for the last size: it is unknown where the batch is empty.
   shape = tf.concat([tf.shape(choices), tf.shape(packed["input_ids"])[1:]], axis=0)
@@ -163,7 +160,7 @@ def word_batch(
   words: tf.Tensor,
   *,
   max_length: int,
-  pad_to_max_length: bool,
+  length: int | None,
 ) -> Tensors:
   """Packs texts of words `[B, N]`, encoded word by word as in training, into a row each.
 
@@ -175,7 +172,7 @@ def word_batch(
   """
   room = max_length - 2  # Without [CLS] and [SEP].
   pieces = tokenizer.tokenize(tf.reshape(words, [-1]))  # [B N, (length)]
-  pieces = head(pieces, tf.minimum(pieces.row_lengths(), room))
+  pieces = head(pieces, room)
 
   # The last word that does not fit as a whole is cut away, so that no tag is of half a word.
   widths = tf.reshape(pieces.row_lengths(), tf.shape(words))  # [B, N]
@@ -185,7 +182,6 @@ def word_batch(
   num_rows, num_words = tf.unstack(tf.shape(words, tf.int64))
   pieces = tf.RaggedTensor.from_uniform_row_length(pieces, num_words, nrows=num_rows)
   ids = head(pieces.merge_dims(1, 2), num_kept)
-  length = max_length if pad_to_max_length else None
   batch = tokenizer.pack(ids, length=length)
   positions = tf.where(fits & (widths > 0), start + 1, 0)  # After [CLS].
   return batch | {"word_positions": tf.cast(positions, tf.int32)}
@@ -198,17 +194,16 @@ def question_batch(
   *,
   max_length: int,
   max_query_length: int,
-  pad_to_max_length: bool,
+  length: int | None,
 ) -> Tensors:
   """Packs `[CLS] question [SEP] context [SEP]`, cut to one window.
 
   `p_mask` `[B, S]` is 1 where no answer can be.
   """
-  query = head(tokenizer.tokenize(question), tf.constant(max_query_length, tf.int64))
+  query = head(tokenizer.tokenize(question), max_query_length)
   text = head(tokenizer.tokenize(context), max_length - _PAIR_SPECIALS - query.row_lengths())
-  length = None
-  if pad_to_max_length:
-    length = max(max_length, SHORTEST_WINDOW)
+  if length is not None:
+    length = max(length, SHORTEST_WINDOW)
   batch = tokenizer.pack(query, text, length=length, min_length=SHORTEST_WINDOW, always_two=True)
   text_begin = query.row_lengths() + 2  # After [CLS] question [SEP].
   return batch | {"p_mask": answer_mask(batch, text_begin, text.row_lengths())}

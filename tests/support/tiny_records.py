@@ -35,7 +35,7 @@ def tiny_config(**changes: Any) -> AlbertConfig:
 
 def ids_of(vocab_size: int, word_starts: np.ndarray | None = None) -> types.SimpleNamespace:
   """What the drawing of masks asks of a tokenizer."""
-  ids = {"pad_id": 0, "unk_id": 1, "cls_id": 2, "sep_id": 3, "mask_id": 4}
+  ids = {"pad_id": 0, "cls_id": 2, "sep_id": 3, "mask_id": 4, "special_ids": [0, 1, 2, 3, 4]}
   return types.SimpleNamespace(vocab_size=vocab_size, word_starts=lambda rule: word_starts, **ids)
 
 

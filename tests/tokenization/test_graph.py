@@ -63,9 +63,10 @@ def test_batches_equal_python(
   tokenizer: AlbertTokenizer, module: GraphTokenizer, max_length: int, pairs: list[str] | None
 ):
   for pad in (False, True):
-    options = {"max_length": max_length, "pad_to_max_length": pad, "allow_mask": True}
-    expected = batch(tokenizer, _MASKED, pairs, **options)
-    got = text_batch(module, tf.constant(_MASKED), pairs, **options)
+    options = {"max_length": max_length, "allow_mask": True}
+    expected = batch(tokenizer, _MASKED, pairs, pad_to_max_length=pad, **options)
+    length = max_length if pad else None
+    got = text_batch(module, tf.constant(_MASKED), pairs, length=length, **options)
     masks = got.pop("masked_lm_positions").numpy()
     assert tuple(got) == _KEYS
     for key in _KEYS:
@@ -78,6 +79,6 @@ def test_batches_equal_python(
 def test_empty_batch(module: GraphTokenizer):
   """A model needs one position at least, even of no rows."""
   nothing = tf.constant([], tf.string)
-  for pairs, pad, length in ((None, False, 1), (nothing, True, 16)):
-    got = text_batch(module, nothing, pairs, max_length=16, pad_to_max_length=pad)
+  for pairs, asked, length in ((None, None, 1), (nothing, 16, 16)):
+    got = text_batch(module, nothing, pairs, max_length=16, length=asked)
     assert {key: value.shape for key, value in got.items()} == dict.fromkeys(_KEYS, (0, length))

@@ -92,16 +92,14 @@ class InstanceMaker:
     self._padding = np.zeros(settings.max_seq_length, np.int32)
 
     # Tokens that belong to no word are never masked as one.
-    structure_ids = [tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id]
     self._starts_word = tokenizer.word_starts(settings.whole_word).astype(bool)  # [V]
-    self._starts_word[structure_ids] = False
+    self._starts_word[[tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id]] = False
 
     # The original draws random tokens from the whole vocabulary. A stray [SEP] or <pad> says
     # something false about the structure of the sequence, so the default leaves special tokens out.
     self._random_ids = np.arange(tokenizer.vocab_size, dtype=np.int32)
     if not settings.is_original:
-      special_ids = structure_ids + [tokenizer.unk_id, tokenizer.mask_id]
-      self._random_ids = np.setdiff1d(self._random_ids, special_ids)
+      self._random_ids = np.setdiff1d(self._random_ids, tokenizer.special_ids)
     self._cumulative = np.cumsum(settings.ngram_probabilities)
 
   def __call__(self, pairs: Sequence[SegmentPair], stream: Stream) -> Instances:

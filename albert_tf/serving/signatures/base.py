@@ -121,7 +121,6 @@ class ServingModule(tf.Module):
       limit_characters(text),
       text_pair,
       max_length=self.max_length,
-      pad_to_max_length=False,
       allow_mask=allow_mask,
     )
 

@@ -98,9 +98,7 @@ class FillMaskModule(ServingModule):
     # Special tokens count in the softmax, but they are no words.
     tokenizer = model.preprocessor.tokenizer
     is_word = np.ones(tokenizer.vocab_size, bool)
-    is_word[
-      [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]
-    ] = False
+    is_word[tokenizer.special_ids] = False
     probabilities = tf.where(is_word, tf.nn.softmax(logits), -1.0)
     top = tf.math.top_k(probabilities, k=self.served.settings.top_k)
     return {"top_ids": top.indices, "top_probabilities": top.values}

@@ -41,7 +41,6 @@ class MultipleChoiceModule(ServingModule):
       limit_characters(choices),
       max_length=self.max_length,
       max_qa_length=self.task.max_qa_length,
-      pad_to_max_length=False,
     )
     outputs = self.functions["tokens"](**batch)
     return outputs | {"answer": tf.gather(choices, outputs["predictions"], batch_dims=1)}

@@ -64,7 +64,7 @@ class QuestionAnsweringModule(ServingModule):
     is_cut = tf.strings.length(context, unit="UTF8_CHAR") > LONGEST_TEXT
     located = self.offsets(limit_characters(context))
     query = self.tokenizer.tokenize(limit_characters(question))
-    query = head(query, tf.minimum(query.row_lengths(), self.task.max_query_length))
+    query = head(query, self.task.max_query_length)
     windows, has_more = make_windows(
       query.row_lengths() + 2,  # [CLS] question [SEP]
       located.ids.row_lengths(),

@@ -101,7 +101,7 @@ def make_features(
 
     # Questions, with the tokens of their paragraphs.
     query = graph.tokenize(tf.constant([question.text for question in data.questions]))
-    query = head(query, tf.minimum(query.row_lengths(), settings.max_query_length))
+    query = head(query, settings.max_query_length)
     context = tf.gather(located.ids, paragraphs)
 
     windows, _ = make_windows(
