@@ -153,21 +153,6 @@ def test_the_gradient_of_two_depths_is_their_mean_by_depth(index):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"remat": True}, {}])
-def test_one_trace_for_all_depths_and_all_replicas_have_the_same(index, mirrored_2, options):
-  weights = []
-  for strategy, parts in ((one_device(), 1), (mirrored_2, 2)):
-    depths = {"train_depths": (1, 2), "global_batch_size": 32, "gradient_accumulation_steps": parts}
-    step, variables, _ = make_step(strategy, tiny_config(), encoder_options=options, **depths)
-    iterator = distributed_iterator(strategy, index, 32)
-    for updates in (2, 3):
-      step.run(iterator, tf.constant(updates))
-    assert step.run.experimental_get_tracing_count() == 1
-    weights.append(values_of(variables))
-  assert_same_weights(*weights)
-
-
-@pytest.mark.slow
 @needs_host_xla
 def test_xla_makes_the_same_update(index, reference_weights):
   options = {"encoder_options": {"layer_loop": "while"}, "use_xla": True}

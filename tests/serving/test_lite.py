@@ -1,24 +1,49 @@
 """LiteRT files equal the Python model, hold each weight once, and survive half precision."""
 
+import dataclasses
 import pathlib
 
 import numpy as np
 import pytest
-from support.serving.small_models import DEEP, small_model
+from serving.conftest import TASKS
 from support.synthetic_checkpoint import CONFIG as SYNTHETIC
 from support.synthetic_checkpoint import convert_to, random_variables, write_tf1
+from support.tiny_records import tiny_config
+from support.tiny_run import randomize
 from tensorflow.lite.tools import flatbuffer_utils
 
+from albert_tf import AlbertEncoder, AlbertMaskedLM
 from albert_tf.errors import UserError
 from albert_tf.keras_api.exports import open_model
+from albert_tf.keras_api.tasks import CLASS_OF_KIND
 from albert_tf.modeling import named_variables
 from albert_tf.serving import lite
 from albert_tf.serving.export import sample_ids
 from albert_tf.serving.settings import LiteSettings
 
 # Kinds with an input or output of their own; the others are slow.
-QUICK = ("fill_mask", "classifier", "choices", "squad2")
-OTHERS = ("encoder", "labels", "vectors", "tags", "squad1")
+QUICK = ("fill_mask", "pair", "choice", "squad_2.0")
+OTHERS = ("encoder", "labels", "vectors", "tags", "squad_1.1")
+CONFIG = tiny_config(vocab_size=97, hidden_size=24, max_position_embeddings=20)
+# Wide enough for matrices to outweigh the graph, deep enough to betray a copy a layer.
+DEEP = dataclasses.replace(
+  CONFIG,
+  vocab_size=1000,
+  embedding_size=64,
+  hidden_size=192,
+  num_hidden_layers=12,
+  intermediate_size=768,
+)
+
+
+def small_model(which, config=CONFIG, *, stddev=0.3):
+  """The model of a key of `TASKS` with random weights."""
+  if which in TASKS:
+    model = CLASS_OF_KIND[TASKS[which].kind](config, task=TASKS[which])
+  else:
+    model = (AlbertEncoder if which == "encoder" else AlbertMaskedLM)(config)
+  randomize(model, seed=7, stddev=stddev)
+  return model
 
 
 @pytest.mark.parametrize(
@@ -26,7 +51,7 @@ OTHERS = ("encoder", "labels", "vectors", "tags", "squad1")
 )
 def test_every_kind_equals_the_model(which: str) -> None:
   model = small_model(which)
-  free = which == "classifier"
+  free = which == "pair"
   settings = LiteSettings(
     batch_size=0 if free else 3, max_seq_length=11, max_predictions_per_seq=2, num_choices=2
   )
@@ -43,7 +68,7 @@ def test_every_kind_equals_the_model(which: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
   ("which", "weights", "bytes_a_parameter"),
-  [("fill_mask", "int8", 1), ("fill_mask", "float32", 4), ("classifier", "float16", 2)],
+  [("fill_mask", "int8", 1), ("fill_mask", "float32", 4), ("pair", "float16", 2)],
 )
 def test_shared_weights_are_stored_once_and_answers_stay_near(
   which: str, weights: str, bytes_a_parameter: int
