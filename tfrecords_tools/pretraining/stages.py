@@ -345,7 +345,7 @@ def read_description(job: Job, name: str) -> RecordFile | None:
   path = os.path.join(job.stage_dir, f"{name}.json")
   if not files.exists(path):
     return None
-  description = json_files.read(path, plan=str)
+  description = json_files.read(path, plan=str, file=dict)
   if description["plan"] != job.plan_sha256:
     return None
   return RecordFile.from_dict(description["file"], source=path)
