@@ -18,8 +18,7 @@ from albert_tf.runs.checkpoint_store import CheckpointStore
 from albert_tf.runs.distribution import Workers
 
 
-@dataclasses.dataclass(frozen=True)
-class LoopResult:
+class LoopResult(NamedTuple):
   """How a run ended.
 
   Attributes:

@@ -132,9 +132,11 @@ def find_manifests(record_files: Sequence[str]) -> dict[str, Manifest]:
   names_of: dict[str, set[str]] = {}
   for path in record_files:
     names_of.setdefault(os.path.dirname(path), set()).add(os.path.basename(path))
-  found = {directory: Manifest.find(directory) for directory in names_of}
-  manifests = {directory: manifest for directory, manifest in found.items() if manifest is not None}
-  without = [directory for directory in found if directory not in manifests]
+  manifest_or_none = {directory: Manifest.find(directory) for directory in names_of}
+  manifests = {
+    name: manifest for name, manifest in manifest_or_none.items() if manifest is not None
+  }
+  without = [directory for directory in names_of if directory not in manifests]
   if manifests and without:
     raise UserError(
       "All directories of records must have a manifest, or none. Received: "

@@ -19,10 +19,10 @@ class MetricsLog:
 
   def __init__(self, path: str, *, start_step: int = 0):
     self.path = path
-    found = {(record["step"], record["split"]): record for record in read_metrics(path)}
+    stored = {(record["step"], record["split"]): record for record in read_metrics(path)}
     # The continued run makes the later updates again, and reports them again.
-    self._records = {key: record for key, record in found.items() if key[0] <= start_step}
-    self._unwritten = self._records != found
+    self._records = {key: record for key, record in stored.items() if key[0] <= start_step}
+    self._unwritten = self._records != stored
     self.flush()
 
   @property

@@ -31,7 +31,7 @@ def disagreeing(outputs, split="eval"):
 task.evaluate = disagreeing
 settings = dataclasses.replace(QUICK, num_train_steps=8, eval_steps=2, train_batch_size=4, seeds=(1, 2))
 if sys.argv[3] == "differ" and second:
-  settings = dataclasses.replace(settings, learning_rate=0.1)
+  task = tiny_task({"train": made_up_texts(16, seed=4), "eval": made_up_texts(9, seed=6)})
 class Stop(keras.callbacks.Callback):
   def on_train_batch_begin(self, batch, logs=None):
     if sys.argv[3] == "stop" and second and batch == 1:  # In the second of two updates: of an evaluation.
@@ -67,7 +67,7 @@ def run(tmp_path, places, action):
 
 
 @pytest.mark.timeout(600)
-def test_workers_with_different_flags_are_refused(tmp_path):
+def test_workers_with_different_examples_are_refused(tmp_path):
   for status, _, stderr in run(tmp_path, ("two", "two"), "differ"):
     assert status == 1
     assert "must have the same flags" in stderr

@@ -104,11 +104,11 @@ class TrainingProgress(keras.callbacks.Callback):
         # A killed process may have evaluated after the state was written.
         if report.pop("split") == "eval" and step <= self.step:
           self.history[step] = report
-    if not run.workers.same(f"{run.settings} {self.step} {len(self.history)}"):
+    if not run.workers.same(f"{self.step} {len(self.history)}"):
       raise UserError(
-        "All workers must have the same flags, and see the same output directory. Received: they "
-        f"differ; this worker would continue from update {self.step} of {self._log_path}. Give all "
-        "the same command, and use a file system that all of them share."
+        "All workers must see the same output directory. Received: they differ; this worker would "
+        f"continue from update {self.step} of {self._log_path}. Use a file system that all of them "
+        "share."
       )
     if not restored:
       return

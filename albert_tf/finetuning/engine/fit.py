@@ -140,10 +140,16 @@ def _checked(run: FineTuningRun) -> FineTuningRun:
       num_replicas=run.strategy.num_replicas_in_sync,
       gradient_accumulation_steps=settings.gradient_accumulation_steps,
     )
+    run = dataclasses.replace(run, identity=run.training_identity())
     if run.workers.is_chief:
-      run = dataclasses.replace(run, identity=run.training_identity())
       for of_seed in run.of_all_seeds():
         run_directory.check(of_seed.directory, run.identity | {"seed": of_seed.seed})
+  # Else each would train something else, and their gradients would be added all the same.
+  if not run.workers.same(f"{run.settings} {run.identity}"):
+    raise UserError(
+      "All workers must have the same flags, examples and weights. Received: they differ. Give all "
+      "the same command, and use files that all of them share."
+    )
   return run
 
 

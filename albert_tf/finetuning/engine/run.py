@@ -37,7 +37,7 @@ class FineTuningRun:
     may_write: raises if another process has taken the directory.
     seed: one of the settings' seeds, for weights, order and dropout.
     features: split → examples, of the splits to train on, to evaluate and to predict.
-    identity: what must not change while a training is continued; only the chief has it.
+    identity: what must not change while a training is continued; empty without a training.
   """
 
   task: FineTuningTask
