@@ -18,7 +18,7 @@ import numpy as np
 from albert_tf import files, json_files
 from albert_tf.checkpoints.checkpoint import read_checkpoint
 from albert_tf.cli import commands
-from albert_tf.configs.task import RESULTS_FILE
+from albert_tf.configs.task import RESULTS_FILE, best_run
 from albert_tf.progress import markdown_table
 from albert_tf.records.tfrecord import masked_crc32c
 from albert_tf.settings import Settings, setting
@@ -117,12 +117,6 @@ def main() -> None:
   )
   files.write_text(os.path.join(output_dir, "table.md"), table)
   print(f"\n{table}")
-
-
-def best_run(directory: str) -> str:
-  """The run of the best seed, in a directory of one seed or of several."""
-  results = json_files.read(os.path.join(directory, RESULTS_FILE))
-  return os.path.join(directory, results.get("best_run", ""))
 
 
 if __name__ == "__main__":

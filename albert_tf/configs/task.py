@@ -25,6 +25,8 @@ class TaskKind(NamedTuple):
 
   # The kind of SavedModel, as in `export_saved_model.py --model`.
   export_kind: str
+  # The task's name on Hugging Face's hub.
+  hub: str
   # Hugging Face's class, as in `config.json`; empty for none.
   huggingface: str = ""
   # `problem_type` of that class in `config.json`.
@@ -34,15 +36,23 @@ class TaskKind(NamedTuple):
 _SEQUENCES = "AlbertForSequenceClassification"
 TASK_KINDS: Mapping[str, TaskKind] = {
   # One of the labels.
-  "classification": TaskKind("classifier", _SEQUENCES, "single_label_classification"),
+  "classification": TaskKind(
+    "classifier", "text-classification", _SEQUENCES, "single_label_classification"
+  ),
   # Any of them, or none.
-  "multi_label": TaskKind("classifier", _SEQUENCES, "multi_label_classification"),
-  "regression": TaskKind("classifier", _SEQUENCES, "regression"),
+  "multi_label": TaskKind(
+    "classifier", "text-classification", _SEQUENCES, "multi_label_classification"
+  ),
+  "regression": TaskKind("classifier", "text-classification", _SEQUENCES, "regression"),
   # Hugging Face's class is of SQuAD 1.1.
-  "question_answering": TaskKind("question_answering", "AlbertForQuestionAnswering"),
-  "multiple_choice": TaskKind("multiple_choice", "AlbertForMultipleChoice"),
-  "token_classification": TaskKind("token_classification", "AlbertForTokenClassification"),
-  "sentence_vectors": TaskKind("sentence_encoder"),
+  "question_answering": TaskKind(
+    "question_answering", "question-answering", "AlbertForQuestionAnswering"
+  ),
+  "multiple_choice": TaskKind("multiple_choice", "multiple-choice", "AlbertForMultipleChoice"),
+  "token_classification": TaskKind(
+    "token_classification", "token-classification", "AlbertForTokenClassification"
+  ),
+  "sentence_vectors": TaskKind("sentence_encoder", "sentence-similarity"),
 }
 _LABELLED = ("classification", "multi_label", "token_classification")
 

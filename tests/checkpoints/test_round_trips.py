@@ -198,6 +198,7 @@ def test_tokenizer_travels(tmp_path):
     assert path.read_bytes() == spm.read_bytes()
     # The quote rule of Hugging Face is not taken on, on the way.
     assert read_checkpoint(path.parent).tokenizer[1] == TokenizerConfig()
+    assert "pipeline_tag: fill-mask" in (path.parent / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,9 @@ def test_train_predict_export_predict_again_and_an_ensemble(tmp_path, pretrained
   assert f"accuracy: {results['accuracy']:.4f}" in done.stdout
   for name in ("task.json", "flags.txt", "run.json", "saved_model/1/saved_model.pb"):
     assert (out / name).exists(), name
+  # The model cards of the run and of its export have its figures.
+  for name in ("README.md", "saved_model/1/README.md"):
+    assert f"| accuracy | {results['accuracy']:.4f} |" in (out / name).read_text(), name
   assert again.status == 0, again.stderr
   first, second = (
     np.loadtxt(folder / "predictions_test.tsv", str, delimiter="\t", skiprows=1)
