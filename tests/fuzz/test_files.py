@@ -78,14 +78,11 @@ def test_records_with_good_checksums(
 
 CUT = model_proto.ModelProto.FromString(pathlib.Path(SPM_MODEL).read_bytes())
 CUT.normalizer_spec.precompiled_charsmap = b"\x00\xbc\x02\x00\x00"
-NO_LENGTH = json.dumps({**readers.FILES["manifest.json"][0], "max_seq_length": 0})
 FOUND = [
   ("spm.model", CUT.SerializeToString()),
   ("index/offsets-train-0.tfrecord.npy", b"\x93NUMPY\x01\x00v\x00{"),
   ("train-0.tfrecord", frame_length((1 << 33) - 1)),
   ("train-0.tfrecord", frame_record(b"\0")),
-  ("manifest.json", NO_LENGTH.encode()),
-  ("results.json", b'{"best_run": 1}'),
   ("a.parquet", b"PAR1"),
   ("text.parquet", readers.made("parquet").replace(b"text", b"tex\x80")),
   ("text.mediawiki", b"<page/>"),
@@ -110,6 +107,7 @@ WRONG = [
   ("squad/task.json", {"doc_stride": 0}),
   ("manifest.json", {"files": [{**readers.FILE.to_dict(), "num_bytes": "1"}]}),
   ("manifest.json", {"baseline": 3}),
+  ("manifest.json", {"max_seq_length": 0}),
   ("ours/tokenizer.json", {"do_lower_case": "false"}),
   ("theirs/tokenizer_config.json", {"do_lower_case": "false"}),
   ("metrics.jsonl", {"step": "3"}),

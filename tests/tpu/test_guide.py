@@ -26,14 +26,19 @@ def test_variables_are_set_before_they_are_used():
     assert set(re.findall(r"\$\{?([A-Za-z]\w*)", block)) <= known, block
 
 
+# What costs money → how it is deleted.
+_CREATED = {
+  "compute tpus tpu-vm create $TPU --zone=$ZONE": "compute tpus tpu-vm delete $TPU --zone=$ZONE",
+  "compute tpus queued-resources create $TPU": "compute tpus queued-resources delete $TPU",
+  "storage buckets create $BUCKET": "storage rm -r $BUCKET",
+}
+
+
+def test_every_creation_is_known_here():
+  assert _PAGE.count(" create $") == sum(_PAGE.count(f"gcloud {create}") for create in _CREATED)
+
+
 @pytest.mark.parametrize("text", [_PAGE, _SLICE], ids=["page", "slice"])
 def test_what_is_created_is_deleted_at_the_end(text):
-  for create, delete in (
-    (
-      "compute tpus tpu-vm create $TPU --zone=$ZONE",
-      "compute tpus tpu-vm delete $TPU --zone=$ZONE",
-    ),
-    ("tpus queued-resources create $TPU", "tpus queued-resources delete $TPU --zone=$ZONE"),
-    ("storage buckets create $BUCKET", "storage rm -r $BUCKET\n"),
-  ):
-    assert text.rfind(f"gcloud {create}") <= text.rfind(f"gcloud {delete.strip()}"), create
+  for create, delete in _CREATED.items():
+    assert text.rfind(f"gcloud {create}") <= text.rfind(f"gcloud {delete}"), create
