@@ -22,6 +22,13 @@ def read(path: str, **types: Any) -> dict[str, Any]:
     raise UserError(f"The file must exist. Received: {path}. Check the path.") from error
 
 
+def find(path: str, **types: Any) -> dict[str, Any]:
+  """`read` of a file; empty where there is none."""
+  if not files.exists(path):
+    return {}
+  return read(path, **types)
+
+
 def parse(text: bytes | str, source: str, **types: Any) -> dict[str, Any]:
   """The JSON object in a text, which is UTF-8.
 

@@ -69,12 +69,10 @@ def _check_directory(plan: StudyPlan) -> None:
   """Refuses a directory of anything but this study; writes the study's identity."""
   path = plan.path("study.json")
   identity = plan.identity()
-  previous = identity
-  if files.exists(path):
-    previous = json_files.read(path)
-  elif files.listdir(plan.output_dir):
-    # Something else is there.
-    previous = {}
+  previous = json_files.find(path)
+  # Without the file, the directory may hold something else.
+  if not previous and not files.listdir(plan.output_dir):
+    previous = identity
   changes = differences(previous, identity)
   if changes:
     raise UserError(

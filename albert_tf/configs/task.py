@@ -223,9 +223,7 @@ def read_huggingface_task(directory: str) -> TaskSpec | None:
     UserError: the problem type is unknown, or labels are not numbered from 0.
   """
   path = os.path.join(directory, "config.json")
-  if not files.exists(path):
-    return None
-  config = json_files.read(
+  config = json_files.find(
     path, problem_type=str | None, id2label=dict | None, max_position_embeddings=int | None
   )
   kind_of_problem = {
@@ -259,12 +257,11 @@ def read_huggingface_task(directory: str) -> TaskSpec | None:
 
   max_seq_length = config.get("max_position_embeddings") or 512
   tokenizer_path = os.path.join(directory, "tokenizer_config.json")
-  if files.exists(tokenizer_path):
-    tokenizer_config = json_files.read(tokenizer_path, model_max_length=float | int | None)
-    limit = tokenizer_config.get("model_max_length")
-    if limit:
-      # A number such as 1e30 means: no limit.
-      max_seq_length = min(max_seq_length, int(limit))
+  tokenizer_config = json_files.find(tokenizer_path, model_max_length=float | int | None)
+  limit = tokenizer_config.get("model_max_length")
+  if limit:
+    # A number such as 1e30 means: no limit.
+    max_seq_length = min(max_seq_length, int(limit))
   squad_version = ""
   if kind == "question_answering":
     squad_version = "1.1"
@@ -280,8 +277,7 @@ def read_huggingface_task(directory: str) -> TaskSpec | None:
 def best_run(directory: str) -> str:
   """The directory of the best seed, for a fine-tuning with several; else `directory` itself."""
   path = os.path.join(directory, RESULTS_FILE)
-  if files.exists(path):
-    seed_folder = json_files.read(path, best_run=str | None).get("best_run")
-    if seed_folder:
-      return os.path.join(directory, seed_folder)
+  seed_folder = json_files.find(path, best_run=str | None).get("best_run")
+  if seed_folder:
+    return os.path.join(directory, seed_folder)
   return directory

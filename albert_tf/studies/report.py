@@ -147,9 +147,7 @@ def _read_probes(probe_dir: str) -> tuple[dict[str, float], dict[str, list[float
   metrics: dict[str, float] = {}
   layers: dict[str, list[float]] = {}
   path = os.path.join(probe_dir, "eval.json")
-  if not files.exists(path):
-    return metrics, layers
-  for set_name, results in json_files.read(path, sets=dict)["sets"].items():
+  for set_name, results in json_files.find(path, sets=dict).get("sets", {}).items():
     layers = results.get("layer_similarity", layers)
     for name, value in results.items():
       if isinstance(value, (int, float)):
@@ -168,8 +166,8 @@ def read_tasks(tasks_dir: str) -> dict[str, float]:
   scores = {}
   for name, task in TASKS.items():
     path = os.path.join(tasks_dir, name, "results.json")
-    if files.exists(path):
-      results = json_files.read(path)
+    results = json_files.find(path)
+    if results:
       # A fine-tuning with several seeds wrote the median of each metric.
       metrics = results.get("median", results)
       score = statistics.fmean(metrics[metric] for metric in task.metrics)

@@ -79,7 +79,7 @@ def find_vocabulary(path: files.Path) -> str:
         if files.exists(file):
           return file
   saved = os.path.join(path, CONFIG_FILE)
-  if "model" in _read_json(saved):  # Else these are this project's settings.
+  if "model" in json_files.find(saved):  # Else these are this project's settings.
     return saved
   return ""
 
@@ -125,11 +125,11 @@ def _find_wordpiece_config(file: str) -> WordPieceConfig:
   """The settings beside a vocabulary, ours or Hugging Face's; else the defaults."""
   folder = os.path.dirname(file)
   path = os.path.join(folder, CONFIG_FILE)
-  values = _read_json(path)
+  values = json_files.find(path)
   if values.get("format") == WordPieceConfig.format:  # Hugging Face's file has the same name.
     return WordPieceConfig.from_dict(values, source=path)
   path = os.path.join(folder, _HUGGING_FACE_CONFIG)
-  values = _read_json(path, do_lower_case=bool | None, strip_accents=bool | None)
+  values = json_files.find(path, do_lower_case=bool | None, strip_accents=bool | None)
   return WordPieceConfig(
     do_lower_case=values.get("do_lower_case") is not False,
     keep_accents=negated(values.get("strip_accents")),
@@ -143,7 +143,7 @@ def _find_sentencepiece_config(file: str) -> TokenizerConfig:
     path = os.path.join(folder, _HUGGING_FACE_CONFIG)
     # Theirs always applies the quote rule. It has many settings that are not the vocabulary's.
     values = {"format": TokenizerConfig.format, "normalize_quotes": True}
-    for name, value in _read_json(path).items():
+    for name, value in json_files.find(path).items():
       if name in TokenizerConfig.__dataclass_fields__:
         values[name] = value
     return TokenizerConfig.from_dict(values, source=path)
@@ -154,10 +154,3 @@ def _find_sentencepiece_config(file: str) -> TokenizerConfig:
   if not files.exists(path):
     return TokenizerConfig()
   return TokenizerConfig.from_dict(json_files.read(path), source=path)
-
-
-def _read_json(path: str, **types: Any) -> dict[str, Any]:
-  """The object in a file; empty where there is none."""
-  if not files.exists(path):
-    return {}
-  return json_files.read(path, **types)

@@ -127,9 +127,9 @@ class Job:
     plan_paths = [os.path.join(directory, PLAN_NAME) for directory in self.work_dirs]
     for directory, plan_path in zip(self.work_dirs, plan_paths, strict=True):
       files.makedirs(directory)
-      if files.exists(plan_path):
+      begun_with = json_files.find(plan_path)
+      if begun_with:
         continues = True
-        begun_with = json_files.read(plan_path)
         begun_with = dict(begun_with, input=input_of(begun_with))
         _check_same(directory, begun_with, dict(self.plan, input=input_of(self.plan)))
 

@@ -156,9 +156,7 @@ def _block_prefix(job: Job, file_index: int, index: int) -> str:
 def _finished_block(job: Job, file_index: int, index: int) -> Json | None:
   """An earlier run's result of a block; None if it is missing or incomplete."""
   path = f"{_block_prefix(job, file_index, index)}.json"
-  if not files.exists(path):
-    return None
-  description = json_files.read(path, result=dict)
+  description = json_files.find(path, result=dict)
   if description.get("plan") != job.block_sha256(file_index):
     return None
   result: Json = description["result"]

@@ -343,9 +343,7 @@ def write_shard(job: Job, name: str, split: str, records: Iterable[bytes]) -> Re
 def read_description(job: Job, name: str) -> RecordFile | None:
   """The description that `write_shard` wrote for a file; None without one of this plan."""
   path = os.path.join(job.stage_dir, f"{name}.json")
-  if not files.exists(path):
-    return None
-  description = json_files.read(path, plan=str, file=dict)
-  if description["plan"] != job.plan_sha256:
+  description = json_files.find(path, plan=str, file=dict)
+  if description.get("plan") != job.plan_sha256:
     return None
   return RecordFile.from_dict(description["file"], source=path)
