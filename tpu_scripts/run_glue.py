@@ -29,6 +29,16 @@ class Command(finetune_command.DataFiles, TableColumns):
     (), "custom: classes, in order. Default: the labels of the training data."
   )
   regression: bool = setting(False, "custom: predict numbers, not classes.")
+  class_weights: tuple[str, ...] = setting(
+    (),
+    "custom: weights of the classes in the training loss, in the order of the classes; balanced: "
+    "all classes count alike. Default: all examples count alike.",
+  )
+  best_metric: str = setting(
+    "",
+    "custom: the metric that chooses the checkpoint: accuracy, macro_f1, f1_CLASS, pearson, "
+    "spearman, average_precision, micro_f1. Default: the first one of the task.",
+  )
 
 
 # Classification needs labels, which the columns of other tasks may lack.
@@ -78,6 +88,8 @@ def prepare(
     thresholds=thresholds,
     max_seq_length=length,
     eval_fraction=command.eval_fraction,
+    class_weights=command.class_weights,
+    best_metric=command.best_metric,
   )
 
 

@@ -76,6 +76,10 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     0.1, "Dropout rate before the head (the paper's 'Classifier DR').", minimum=0, below=1
   )
 
+  freeze_encoder: bool = setting(
+    False, "Train the head alone: the encoder and its pooler keep the weights that they start from."
+  )
+
   # Several depths, `train_depths`: one pass, and answers that stop early.
   depth_distillation: float = setting(
     0.0,

@@ -182,6 +182,18 @@ def test_only_the_encoder_comes_from_the_checkpoint(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_frozen_encoder_keeps_its_weights(tmp_path):
+  run(tmp_path / "first")
+  start = start_from(tmp_path / "first")
+  before = weights(tmp_path / "first")
+  run(tmp_path / "frozen", start=start, freeze_encoder=True, learning_rate=0.1)
+  after = weights(tmp_path / "frozen")
+  changed = {name for name in before if not np.array_equal(before[name], after[name])}
+  assert changed == {"output_weights", "output_bias"}
+  with pytest.raises(UserError, match="freeze_encoder True → False"):
+    run(tmp_path / "frozen", start=start, learning_rate=0.1)
+
+
 def test_lamb_bfloat16_dropout_and_user_callbacks(tmp_path):
   seen = []
 

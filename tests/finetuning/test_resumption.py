@@ -125,6 +125,13 @@ def test_killed_in_an_evaluation(tmp_path, undisturbed):
 
 
 @pytest.mark.slow
+def test_a_frozen_encoder_killed_between_updates(tmp_path, undisturbed):
+  settings = dataclasses.replace(SETTINGS, freeze_encoder=True)
+  killed(tmp_path / "run", 4, settings)
+  finish(tmp_path / "run", undisturbed, settings)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [2, 4, 8, 10])
 def test_killed_between_updates(tmp_path, undisturbed, step):
   killed(tmp_path / "run", step)

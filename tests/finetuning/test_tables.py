@@ -112,6 +112,28 @@ def test_labels_that_do_not_fit(tmp_path):
     TableColumns(texts=("a", "b", "c"))
 
 
+def test_classes_of_different_sizes(tmp_path):
+  """Weights of classes are in the training loss alone; a metric of one class chooses."""
+  paths = {"train": write(tmp_path / "train.csv"), "eval": write(tmp_path / "eval.csv")}
+  options = {"columns": TableColumns(texts=("question",), label="stars"), "tokenizer": tokenizer()}
+  task = table_task(paths, **options, class_weights=["balanced"], best_metric="f1_2")
+  # Of the classes 2 and 10 there are one and two rows: 3 / (2 · 1) and 3 / (2 · 2).
+  np.testing.assert_allclose(task.features("train").weights, [0.75, 1.5, 0.75])
+  assert task.features("eval").weights is None
+  assert task.best_metric == "f1_2"
+  assert task.training_options == {"class_weights": ["balanced"], "best_metric": "f1_2"}
+  given = table_task(paths, **options, class_weights=["4", "1"])
+  np.testing.assert_allclose(given.features("train").weights, [1, 4, 1])
+  assert given.features("train").fingerprint() != task.features("train").fingerprint()
+  for wrong in (["1"], ["1", "-1"], ["1", "much"]):
+    with pytest.raises(UserError, match=",".join(wrong)):
+      table_task(paths, **options, class_weights=wrong)
+  with pytest.raises(UserError, match="regression"):
+    table_task(paths, **options, regression=True, class_weights=["balanced"])
+  with pytest.raises(UserError, match=r"macro_f1, f1_2, f1_10\. Received: loss"):
+    table_task(paths, **options, best_metric="loss")
+
+
 @pytest.mark.parametrize(("suffix", "separator"), [(".tsv", "\t"), (".csv", ",")])
 def test_an_empty_row_of_a_single_column_is_a_row(tmp_path, suffix, separator):
   """If it were left out, the rows after it would get wrong numbers as ids."""

@@ -119,6 +119,11 @@ def blocks(path, heading):
     ("docs/own_domain.md", ""),
     pytest.param("docs/finetuning.md", "", marks=pytest.mark.slow),
     pytest.param("docs/keras.md", "", marks=pytest.mark.slow),
+    pytest.param("docs/hidden_states.md", "", marks=pytest.mark.slow),
+    pytest.param("docs/freezing.md", "", marks=pytest.mark.slow),
+    pytest.param("docs/imbalanced.md", "", marks=pytest.mark.slow),
+    pytest.param("docs/long_texts.md", "", marks=pytest.mark.slow),
+    pytest.param("docs/callbacks.md", "", marks=pytest.mark.slow),
   ],
 )
 def test_the_documentation_as_written(path, heading, in_folder, mirrored_2, monkeypatch):

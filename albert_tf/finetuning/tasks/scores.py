@@ -52,6 +52,8 @@ class LabelledTask(FineTuningTask):
 
   input_kind: str
   inputs: Mapping[str, str]
+  # The weight of each class in the training loss, in the order of `names`; empty: all are equal.
+  class_weights: Sequence[float] = ()
 
   def __init__(
     self,
@@ -99,7 +101,10 @@ class LabelledTask(FineTuningTask):
       labels = self.gold(split)
       if not self.names:
         labels = labels[:, np.newaxis]  # [n, 1], like the logits.
-    features = FeatureSet(self.rows(examples), labels)
+    weights: np.ndarray | None = None
+    if self.class_weights and split == "train":
+      weights = np.array(self.class_weights, np.float32)[labels]
+    features = FeatureSet(self.rows(examples), labels, weights=weights)
     num_full = (features.lengths >= self.spec.max_seq_length).sum()
     logging.info(
       "%s: %d examples, %d fill or exceed --max_seq_length", split, len(features), num_full

@@ -1,6 +1,7 @@
 """Classification and regression of texts and pairs of texts, for GLUE and for tables of users."""
 
 from collections.abc import Callable, Mapping, Sequence
+import contextlib
 import functools
 import itertools
 from typing import Any
@@ -12,7 +13,7 @@ from sklearn import metrics as sklearn_metrics
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import TableColumns, read_splits, read_table
+from albert_tf.finetuning.data import TableColumns, finite_number, read_splits, read_table
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
 from albert_tf.finetuning.tasks.scores import ScoresTask, label_cell
 from albert_tf.finetuning.tasks.text_tables import TextExample, table_examples
@@ -77,6 +78,17 @@ class TextTask(ScoresTask):
     super().__init__(spec, splits, names=spec.label_names, tokenizer=tokenizer)
     self.best_metric = metric_names[0]
     self._metric_names = metric_names
+
+  def choose_by(self, metric: str) -> None:
+    """Lets another of the task's metrics choose the checkpoint, such as `f1_CLASS`."""
+    known = [self.best_metric] + list(self._metric_names)
+    known += [f"f1_{name}" for name in self.names]
+    if metric not in known:
+      raise UserError(
+        f"best_metric must be one of {', '.join(dict.fromkeys(known))}. Received: {metric}."
+      )
+    self.best_metric = metric
+    self.training_options = dict(self.training_options, best_metric=metric)
 
   def metrics(
     self, labels: np.ndarray, predictions: np.ndarray, examples: Sequence[TextExample]
@@ -202,6 +214,8 @@ def table_task(
   thresholds: Sequence[float] = (),
   max_seq_length: int = 128,
   eval_fraction: float = 0.1,
+  class_weights: Sequence[str] = (),
+  best_metric: str = "",
 ) -> TextTask:
   """Makes the task of a user's tables: classification with one or several labels, or regression.
 
@@ -215,6 +229,8 @@ def table_task(
       training data.
     thresholds: thresholds of the labels; empty: chosen on the evaluation data.
     max_seq_length: S.
+    class_weights: a number for each class, or "balanced"; empty: all are equal.
+    best_metric: the metric that chooses the checkpoint; "": the task's first.
 
   Raises:
     UserError: a file, column or class is missing, or one of several labels has no training example.
@@ -246,11 +262,45 @@ def table_task(
     max_seq_length=max_seq_length,
   )
   if kind == "multi_label":
-    return MultiLabelTask(spec, splits, tokenizer=tokenizer)
-  metric_names = ["accuracy", "macro_f1"]
-  if regression:
-    metric_names = ["pearson", "spearman"]
-  return TextTask(spec, splits, tokenizer=tokenizer, metric_names=metric_names)
+    task: TextTask = MultiLabelTask(spec, splits, tokenizer=tokenizer)
+  else:
+    metric_names = ["accuracy", "macro_f1"]
+    if regression:
+      metric_names = ["pearson", "spearman"]
+    task = TextTask(spec, splits, tokenizer=tokenizer, metric_names=metric_names)
+
+  # What a run with other choices must not continue.
+  if class_weights:
+    task.class_weights = _class_weights(class_weights, task)
+    task.training_options = {"class_weights": list(class_weights)}
+  if best_metric:
+    task.choose_by(best_metric)
+  return task
+
+
+def _class_weights(requested: Sequence[str], task: TextTask) -> Sequence[float]:
+  """The weight of each class; "balanced" makes the classes count alike.
+
+  90 and 10 examples of two classes get 100 / (2 · 90) = 0.56 and 100 / (2 · 10) = 5.
+  """
+  num_classes = len(task.names)
+  weights: list[float] = []
+  if task.spec.kind == "classification":
+    if list(requested) == ["balanced"]:
+      # An evaluation alone has no training examples, and no use for weights.
+      labels = task.gold("train") if "train" in task.splits else np.arange(num_classes)
+      counts = np.bincount(labels, minlength=num_classes)
+      weights = [float(len(labels) / (num_classes * max(count, 1))) for count in counts]
+    else:
+      with contextlib.suppress(ValueError):
+        weights = [finite_number(weight) for weight in requested]
+  if len(weights) != num_classes or not weights or min(weights) <= 0:
+    raise UserError(
+      "class_weights are for classes that exclude each other: balanced, or a number above 0 for "
+      f"each of {', '.join(task.names) or 'them'}. Received: {','.join(requested)} for "
+      f"{task.spec.kind}."
+    )
+  return weights
 
 
 def _class_names(
