@@ -124,6 +124,7 @@ def blocks(path, heading):
     pytest.param("docs/imbalanced.md", "", marks=pytest.mark.slow),
     pytest.param("docs/long_texts.md", "", marks=pytest.mark.slow),
     pytest.param("docs/callbacks.md", "", marks=pytest.mark.slow),
+    pytest.param("docs/compared.md", "", marks=pytest.mark.slow),
   ],
 )
 def test_the_documentation_as_written(path, heading, in_folder, mirrored_2, monkeypatch):
