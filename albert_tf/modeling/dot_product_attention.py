@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.compat import device_kind
-from albert_tf.modeling.layers import Seed, dropout
+from albert_tf.modeling.layers import Seed, dropout, dropout_mask
 
 # Added to the score of a padded key (original code); finite, so that a row of padding stays finite.
 MASKED_SCORE = -10000.0
@@ -72,6 +72,9 @@ def lean_attention(
 
   $dV = A^T dO'$, $dS = A \circ (dO' V^T - \Delta)$, $dQ = dS K / \sqrt D$, $dK = dS^T Q / \sqrt D$.
 
+  Dropout takes $A \circ M$ for A in O and dV, and $M \circ dO' V^T$ in dS, with the mask M of what is kept. O and dO'
+  are divided by the kept share too, and Δ is not.
+
   Args and result are those of `plain_attention`; `bias` gets no gradient.
 
   Reference: arXiv 2205.14135, appendix B.
@@ -89,22 +92,23 @@ def lean_attention(
     scores = _float32(tf.einsum("bqnd,bsnd->bnqs", query, key) + tf.cast(bias, dtype))
     row_max = tf.reduce_max(scores, axis=-1, keepdims=True)
     exp = tf.cast(tf.exp(scores - row_max), dtype)  # [B, N, Q, S]
-    # 0 or 1 / (1 - rate) for each probability; the gradient needs the same.
-    dropout_factors = None
+    is_kept = None
+    kept_share = 1.0
     if dropout_rate and seed is not None:
-      dropout_factors = dropout(tf.ones_like(exp), dropout_rate, seed)
-    product, row_sum = _product_and_row_sum(exp, value, dropout_factors)
+      is_kept, kept_share = dropout_mask(tf.shape(exp), dropout_rate, seed)
+    product, row_sum = _product_and_row_sum(exp, value, is_kept)
+    row_sum *= kept_share  # Rows are divided by the share, and not the scores, which are more.
     output = tf.cast(product / row_sum, dtype)
 
     def gradient(d_output: tf.Tensor) -> Any:
       divided = _float32(d_output) * (1.0 / row_sum)
-      delta = tf.reduce_sum(divided * _float32(output), axis=-1, keepdims=True)
+      delta = kept_share * tf.reduce_sum(divided * _float32(output), axis=-1, keepdims=True)
       d_output = tf.cast(divided, dtype)
-      d_exp = _times(tf.einsum("bqnd,bsnd->bnqs", d_output, value), dropout_factors)
+      d_exp = _only(is_kept, tf.einsum("bqnd,bsnd->bnqs", d_output, value))
       d_scores = tf.cast(_float32(exp) * (_float32(d_exp) - _swap_middle_axes(delta)), dtype)
       d_query = tf.einsum("bnqs,bsnd->bqnd", d_scores, key) * scale
       d_key = tf.einsum("bnqs,bqnd->bsnd", d_scores, query)
-      d_value = tf.einsum("bnqs,bqnd->bsnd", _times(exp, dropout_factors), d_output)
+      d_value = tf.einsum("bnqs,bqnd->bsnd", _only(is_kept, exp), d_output)
       return d_query, d_key, d_value
 
     return output, gradient
@@ -113,12 +117,12 @@ def lean_attention(
 
 
 def _product_and_row_sum(
-  exp: tf.Tensor, value: tf.Tensor, dropout_factors: tf.Tensor | None
+  exp: tf.Tensor, value: tf.Tensor, is_kept: tf.Tensor | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """A V, with A after dropout, and l: float32 `[B, Q, N, D]` and `[B, Q, N, 1]`."""
   # Apart: dropout changes A but not l, and a GPU would multiply the joined product in float32.
-  if dropout_factors is not None or device_kind() == "gpu":
-    product = tf.einsum("bnqs,bsnd->bqnd", _times(exp, dropout_factors), value)
+  if is_kept is not None or device_kind() == "gpu":
+    product = tf.einsum("bnqs,bsnd->bqnd", _only(is_kept, exp), value)
     row_sum = tf.reduce_sum(_float32(exp), axis=-1, keepdims=True)
     return _float32(product), _swap_middle_axes(row_sum)
 
@@ -133,10 +137,11 @@ def _float32(x: tf.Tensor) -> tf.Tensor:
   return tf.cast(x, tf.float32)
 
 
-def _times(x: tf.Tensor, factor: tf.Tensor | None) -> tf.Tensor:
-  if factor is None:
+def _only(is_kept: tf.Tensor | None, x: tf.Tensor) -> tf.Tensor:
+  """x where it is kept, else 0; all of x without dropout."""
+  if is_kept is None:
     return x
-  return x * factor
+  return tf.where(is_kept, x, tf.zeros([], x.dtype))
 
 
 def _swap_middle_axes(x: tf.Tensor) -> tf.Tensor:
