@@ -15,7 +15,7 @@ _SOURCE = textwrap.dedent('''
       tree = Tree(5)
       It is a literal block and not a sentence.
 
-  Both stay after it.
+  Both stay after it. Text with a \\0 byte is binary.
   """
   class Tree:
     """One tree that grows in the forest.

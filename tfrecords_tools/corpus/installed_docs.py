@@ -32,8 +32,9 @@ _HEADING = re.compile(r"\A(?:.*\n([-=~^\"'*+#._])\1{2,}|[A-Za-z][A-Za-z ]{1,30}:
 _NOT_TEXT = re.compile(r"\s|:\w|@\w|\.\.")  # Indented, ":param x:", ".. directive".
 _BULLET = re.compile(r"^([-*+•]|\d{1,2}[.)])\s+")
 _FENCED_CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+# NUL: the commands that read the text would take it for binary.
 _LOOKS_LIKE_CODE = re.compile(
-  r"[={}<>\\|@~^]|__|::|->|\(\)|\[\w*\]|\.\.|//|%\w|\$\w|\w\(|[\w]+_\w+_\w+"
+  r"[={}<>\\|@~^\0]|__|::|->|\(\)|\[\w*\]|\.\.|//|%\w|\$\w|\w\(|[\w]+_\w+_\w+"
   r"|\b(self|def|import|None)\b[.,(]"
 )
 _MARKUP = (
