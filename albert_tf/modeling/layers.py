@@ -53,17 +53,21 @@ def dropout_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor) -> tuple[tf.Ten
     The mask, bool, and the share of entries that it keeps in the mean.
   """
   dropped = min(max(round(rate * 256), 1), 255)  # Of 256 values of an entry's bits.
-  columns = shape[-1]
-  rows = tf.reduce_prod(shape[:-1])
-  # Four rows share a row of words: 2 rows of words [w, v] make the rows w v | w v | w v | w v.
+  # Four rows of the first axis share a row of words: words [w, v] make the rows w v | w v | w v | w v.
+  # A split of another axis would be a copy on a TPU.
+  shared_rows = (shape[0] + 3) // 4
   words = tf.random.stateless_uniform(
-    [(rows + 3) // 4, columns], seed=seed, minval=None, maxval=None, dtype=tf.uint32
+    tf.concat([[1, shared_rows], shape[1:]], axis=0),
+    seed=seed,
+    minval=None,
+    maxval=None,
+    dtype=tf.uint32,
   )
   # An entry's bits are moved to the top. What is left below them never decides.
-  bits = tf.bitwise.left_shift(words, tf.constant([[[24]], [[16]], [[8]], [[0]]], tf.uint32))
-  is_kept = bits >= tf.constant(dropped << 24, tf.uint32)  # [4, rows / 4, columns]
-  is_kept = tf.reshape(is_kept, [-1, columns])[:rows]
-  return tf.reshape(is_kept, shape), 1.0 - dropped / 256
+  shifts = tf.reshape(tf.constant([24, 16, 8, 0], tf.uint32), [4] + [1] * shape.shape[0])
+  is_kept = tf.bitwise.left_shift(words, shifts) >= tf.constant(dropped << 24, tf.uint32)
+  rows = tf.reshape(is_kept, tf.concat([[-1], shape[1:]], axis=0))
+  return tf.reshape(rows[: shape[0]], shape), 1.0 - dropped / 256
 
 
 def split_seed(seed: Seed, count: int) -> list[Seed]:
