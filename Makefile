@@ -30,7 +30,7 @@ LIMIT := $(shell command -v timeout > /dev/null && echo timeout --kill-after=30)
 export PYTHON
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help demo lab lab-docs doctor test test-ci test-all test-interop fuzz lint types check format site dist pictures install clean clean-env
+.PHONY: help demo lab lab-docs doctor test test-ci test-all test-interop fuzz lint types check format site dist pictures notebooks install clean clean-env
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -87,6 +87,9 @@ dist:  ## Wheel and sdist, in dist/: built, checked, and each used from a new en
 pictures: install  ## Draw the pictures of docs/images again: from their text (needs Graphviz), and of the last `make demo`.
 	@for text in docs/images/*.dot; do dot -Tsvg "$$text" -o "$${text%.dot}.svg" || exit 1; done
 	@if [ -e .demo/run/metrics.jsonl ]; then $(BIN)/python docs/site/learning_curve.py; fi
+
+notebooks: install  ## Run docs/tutorials with their own settings and store what they print and draw; half an hour.
+	@$(BIN)/python docs/site/notebooks.py
 
 lab: install  ## The paper's central questions asked again on this machine: embedding size, sharing, sentence loss; hours.
 	@for study in embedding sharing sentence_loss; do \
