@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import kernels
+from tensorflow.python.ops import control_flow_util
 
 from albert_tf.errors import UserError
 
@@ -20,6 +21,8 @@ KERAS_3 = int(keras.__version__.split(".")[0]) >= 3
 # PyPI's `tensorflow` has none; `tensorflow-tpu` and the TensorFlow of Cloud TPU's images do.
 TPU_KERNELS = bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel)
 HOST_XLA = not TPU_KERNELS  # tensorflow-tpu comes without XLA's compiler for the CPU.
+# Its XLA takes cuDNN's attention as a custom call; that of TensorFlow 2.15 had another form of it.
+HAS_FUSED_ATTENTION = KERAS_3 and not TPU_KERNELS
 STACK = "keras3"
 if TPU_KERNELS:
   STACK = "tpu"
@@ -39,6 +42,11 @@ def device_kind(strategy: tf.distribute.Strategy | None = None) -> str:
   if has_gpu:
     return "gpu"
   return "cpu"
+
+
+def is_compiled_by_xla() -> bool:
+  """Whether the graph that is being traced is, or is part of, a function with `jit_compile=True`."""
+  return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 def coordinator_cpu() -> str:

@@ -115,7 +115,7 @@ class TaskModel(TextModel):
   @classmethod
   def option_names(cls) -> set[str]:
     """See `TextModel.option_names`; fields of the task, and the class's own."""
-    names = super().option_names() | _TASK_OPTIONS | {"lora_rank"}
+    names = super().option_names() | _TASK_OPTIONS | {"lora_rank", "padding_at_end"}
     return names.difference(["task", "trainable", "num_labels", "problem"]).union(cls.extra_options)
 
   @classmethod
@@ -129,7 +129,7 @@ class TaskModel(TextModel):
     for name in ("label_names", "thresholds"):
       if name in task_fields and not isinstance(task_fields[name], str):
         task_fields[name] = tuple(task_fields[name])  # Also of an array.
-    options_by_group = {"encoder_options": ("lora_rank",), "head_options": cls.extra_options}
+    options_by_group = {"encoder_options": ("lora_rank", "padding_at_end"), "head_options": cls.extra_options}
     for group, names in options_by_group.items():
       moved = {name: arguments.pop(name) for name in names if name in arguments}
       arguments[group] = dict(arguments.get(group) or {}, **moved)

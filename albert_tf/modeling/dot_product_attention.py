@@ -4,7 +4,7 @@
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -13,6 +13,14 @@ from albert_tf.modeling.layers import Seed, dropout, dropout_mask
 
 # Added to the score of a padded key (original code); finite, so that a row of padding stays finite.
 MASKED_SCORE = -10000.0
+
+
+class KeyMask(NamedTuple):
+  """Which keys a query may read."""
+
+  bias: tf.Tensor  # Float32 [B, 1, 1, S]; see `attention_bias`.
+  # Int32 [B], where `fused_attention` computes: it reads this instead of the bias.
+  lengths: tf.Tensor | None = None
 
 
 def attention_bias(input_mask: tf.Tensor) -> tf.Tensor:

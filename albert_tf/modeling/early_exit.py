@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from albert_tf.modeling.dot_product_attention import KeyMask
 from albert_tf.modeling.encoder import Encoder
 
 # (what heads read of R texts, their mask [R, S]) → the head's output [R, …].
@@ -147,7 +148,8 @@ def answer_early(
   Returns:
     See `EarlyOutputs`. No operation of control flow: with no row left, layers compute nothing.
   """
-  _, x, mask, bias = encoder.embed(inputs)
+  _, x, mask, keys = encoder.embed(inputs)
+  keys = KeyMask(keys.bias)  # Rows leave, so no kernel of fixed size can compute.
   rows = tf.range(tf.shape(x)[0])  # Which texts of the input are still here.
   num_done = 0
   before = None
@@ -159,11 +161,11 @@ def answer_early(
     num_layers = depth - num_done
     num_done = depth
     if is_last and reads_cls_alone:
-      x = encoder.run_blocks(x, bias, [None] * (num_layers - 1), training=False)[-1]
+      x = encoder.run_blocks(x, keys, [None] * (num_layers - 1), training=False)[-1]
       cls_position = tf.zeros([tf.shape(x)[0], 1], tf.int32)
-      x = encoder.block(-1)(x, bias, None, cls_position)  # [R, 1, H]
+      x = encoder.block(-1)(x, keys, None, cls_position)  # [R, 1, H]
     else:
-      x = encoder.run_blocks(x, bias, [None] * num_layers, training=False)[-1]
+      x = encoder.run_blocks(x, keys, [None] * num_layers, training=False)[-1]
     outputs = head(encoder.read_rows(x), mask)
 
     # The texts that are finished here.
@@ -178,8 +180,9 @@ def answer_early(
     # The others go on.
     if not is_last:
       others = tf.where(~is_finished)[:, 0]
-      going_on = (rows, threshold, outputs, x, mask, bias)
+      going_on = (rows, threshold, outputs, x, mask, keys.bias)
       rows, threshold, before, x, mask, bias = (tf.gather(rows_of, others) for rows_of in going_on)
+      keys = KeyMask(bias)
 
   # Back in the order of the input: row i finished at place[i].
   place = tf.math.invert_permutation(tf.concat(finished_rows, axis=0))

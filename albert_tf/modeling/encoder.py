@@ -5,6 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import math
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -12,7 +13,8 @@ import tensorflow as tf
 from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError, whole_number
-from albert_tf.modeling.dot_product_attention import attention_bias
+from albert_tf.modeling.dot_product_attention import KeyMask, attention_bias
+from albert_tf.modeling.fused_attention import can_fuse
 from albert_tf.modeling.layers import ConfigModel, Dense, Seed, resolve_seed, split_seed
 from albert_tf.modeling.rematerialization import Step, rematerialize
 from albert_tf.modeling.sublayers import AlbertEmbeddings, AttentionSublayer, FeedForwardSublayer
@@ -31,7 +33,7 @@ class Block:
   def __call__(
     self,
     x: tf.Tensor,
-    bias: tf.Tensor,
+    keys: KeyMask,
     seed: Seed,
     positions: tf.Tensor | None = None,
   ) -> tf.Tensor:
@@ -40,7 +42,9 @@ class Block:
     queries = None
     if positions is not None:
       queries = tf.gather(x, positions, batch_dims=1)  # [B, Q, H]
-    x = self.attention(x, bias, seed=attention_seed, queries=queries)
+    x = self.attention(
+      x, keys.bias, seed=attention_seed, queries=queries, key_lengths=keys.lengths
+    )
     return self.feed_forward(x, seed=feed_forward_seed)
 
 
@@ -50,15 +54,15 @@ class EmbeddedTexts(NamedTuple):
   embedding_output: tf.Tensor  # [B, S, E]
   x: tf.Tensor  # [B, S, H]
   mask: tf.Tensor  # int32 [B, S]; 1 = real token.
-  bias: tf.Tensor  # [B, 1, 1, S]; see `attention_bias`.
+  keys: KeyMask
 
 
-def _numbered_step(block: Block, bias: tf.Tensor, seeds: Sequence[Seed]) -> Step:
+def _numbered_step(block: Block, keys: KeyMask, seeds: Sequence[Seed]) -> Step:
   """The block as a function of x and the number of its seed, which may be a tensor."""
   if seeds[0] is None:
-    return lambda x, i: block(x, bias, None)
+    return lambda x, i: block(x, keys, None)
   stacked_seeds = tf.stack(seeds)
-  return lambda x, i: block(x, bias, stacked_seeds[i])
+  return lambda x, i: block(x, keys, stacked_seeds[i])
 
 
 def _sublayer_name(owner: tuple[int, int]) -> str:
@@ -84,6 +88,8 @@ class Encoder(ConfigModel):
       feed-forward are trained; see `Dense`. Layers that share kernels share the additions.
     accelerated: use the forms of products and attention that are fastest on accelerators, not on a CPU; the values
       are the same. None: true for 16-bit types on TPUs and GPUs.
+    padding_at_end: whether every input mask is ones, then zeros, as tokenizers and records make them. GPUs can
+      then use `fused_attention`. A mask with a hole makes NaN there.
 
   Call args:
     inputs: mapping with `input_ids` int32 `[B, S]` and, optionally, `input_mask` (1 =
@@ -115,6 +121,7 @@ class Encoder(ConfigModel):
     remat: bool = False,
     layer_loop: str = "unrolled",
     accelerated: bool | None = None,
+    padding_at_end: bool = False,
     lora_rank: int = 0,
     **kwargs: Any,
   ):
@@ -135,6 +142,7 @@ class Encoder(ConfigModel):
       has_16_bit_products = tf.as_dtype(self.compute_dtype).size < tf.float32.size
       accelerated = device_kind() != "cpu" and has_16_bit_products
     self.accelerated = accelerated
+    self.padding_at_end = padding_at_end
 
     # The layers, in the order of the equation. A map from E to H exists only where they differ.
     policy = {"dtype": self.dtype_policy}
@@ -193,7 +201,7 @@ class Encoder(ConfigModel):
       layer.trainable = False
 
   def run_blocks(
-    self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[Seed], training: bool
+    self, x: tf.Tensor, keys: KeyMask, seeds: Sequence[Seed], training: bool
   ) -> list[tf.Tensor]:
     """Applies as many blocks as there are `seeds`, from the first.
 
@@ -203,22 +211,22 @@ class Encoder(ConfigModel):
     if not seeds:  # The only block is left to the caller.
       return [x]
     if self.remat and training:
-      return [self.run_rematerialized(x, bias, seeds)]
+      return [self.run_rematerialized(x, keys, seeds)]
     if self.layer_loop == "while":
-      return [self.run_looped(x, bias, seeds)]
-    return self.run_unrolled(x, bias, seeds)
+      return [self.run_looped(x, keys, seeds)]
+    return self.run_unrolled(x, keys, seeds)
 
-  def run_unrolled(self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[Seed]) -> list[tf.Tensor]:
+  def run_unrolled(self, x: tf.Tensor, keys: KeyMask, seeds: Sequence[Seed]) -> list[tf.Tensor]:
     """The output of each block."""
     outputs = []
     for number, seed in enumerate(seeds):
-      x = self.block(number)(x, bias, seed)
+      x = self.block(number)(x, keys, seed)
       outputs.append(x)
     return outputs
 
-  def run_looped(self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[Seed]) -> tf.Tensor:
+  def run_looped(self, x: tf.Tensor, keys: KeyMask, seeds: Sequence[Seed]) -> tf.Tensor:
     """The output of the shared block's last application, in a loop of the graph."""
-    step = _numbered_step(self.block(0), bias, seeds)
+    step = _numbered_step(self.block(0), keys, seeds)
     _, x = tf.while_loop(
       lambda i, _: i < len(seeds),
       lambda i, x: (i + 1, tf.ensure_shape(step(x, i), x.shape)),
@@ -227,14 +235,14 @@ class Encoder(ConfigModel):
     )
     return x
 
-  def run_rematerialized(self, x: tf.Tensor, bias: tf.Tensor, seeds: Sequence[Seed]) -> tf.Tensor:
+  def run_rematerialized(self, x: tf.Tensor, keys: KeyMask, seeds: Sequence[Seed]) -> tf.Tensor:
     """The output of the last block; the backward pass computes activations again."""
     if not self.config.has_one_block:
       for number, seed in enumerate(seeds):
-        x = rematerialize(_numbered_step(self.block(number), bias, [seed]), x)
+        x = rematerialize(_numbered_step(self.block(number), keys, [seed]), x)
       return x
 
-    step = _numbered_step(self.block(0), bias, seeds)
+    step = _numbered_step(self.block(0), keys, seeds)
     # All but the last: its gradient comes first, so keeping it costs one block's memory and saves
     # one block's time.
     last = len(seeds) - 1
@@ -249,7 +257,7 @@ class Encoder(ConfigModel):
     return self.blocks[number]
 
   def embed(self, inputs: Mapping[str, tf.Tensor], seed: Seed = None) -> EmbeddedTexts:
-    """From ids to the input of the first block; `inputs` are those of `call`."""
+    """From ids to the input of the first block; `inputs` are those of `call`, `seed` the embeddings'."""
     # With their defaults: one segment, and nothing padded.
     text = text_inputs(inputs)
     unknown = set(inputs).difference(TEXT_INPUTS, SYNONYMS, ["read_positions"])
@@ -262,7 +270,21 @@ class Encoder(ConfigModel):
     x = embedding_output
     if self.embedding_hidden_mapping_in is not None:
       x = self.embedding_hidden_mapping_in(x)  # [B, S, H]
-    return EmbeddedTexts(embedding_output, x, input_mask, attention_bias(input_mask))
+    keys = KeyMask(attention_bias(input_mask))
+    has_dropout = seed is not None and self.config.attention_probs_dropout_prob > 0
+    if can_fuse(
+      self.config,
+      input_ids,
+      self.compute_dtype,
+      padding_at_end=self.padding_at_end,
+      has_dropout=has_dropout,
+    ):
+      lengths = tf.reduce_sum(input_mask, axis=-1)
+      keys = keys._replace(lengths=lengths)
+      # The kernel would read the wrong keys of a mask with holes: NaN ends such a training.
+      has_holes = tf.reduce_any(tf.sequence_mask(lengths, input_ids.shape[1], tf.int32) != input_mask)
+      x += tf.cast(tf.where(has_holes, math.nan, 0.0), x.dtype)
+    return EmbeddedTexts(embedding_output, x, input_mask, keys)
 
   def call(
     self,
@@ -281,7 +303,7 @@ class Encoder(ConfigModel):
 
     start = self.embed(inputs, embedding_seed)
     x = start.x
-    bias = start.bias
+    keys = start.keys
     outputs: dict[str, Any] = {"embedding_output": start.embedding_output, "encoder_input": x}
     positions = None
     if "read_positions" in inputs:
@@ -294,21 +316,21 @@ class Encoder(ConfigModel):
       outputs["shallower"] = []
       num_done = 0
       for shallower_depth in also_read:
-        x = self.run_blocks(x, bias, seeds[num_done:shallower_depth], training)[-1]
+        x = self.run_blocks(x, keys, seeds[num_done:shallower_depth], training)[-1]
         outputs["shallower"].append(self.read_rows(x, positions))
         num_done = shallower_depth
       seeds = seeds[num_done:]
 
     if positions is None:
-      layers = self.run_blocks(x, bias, seeds, training)
+      layers = self.run_blocks(x, keys, seeds, training)
       if self.layer_loop == "unrolled" and not self.remat and not also_read:
         outputs["all_encoder_layers"] = tuple(layers)
       return outputs | self.read_rows(layers[-1])
 
     # The heads read [CLS] and a few positions, so the last block computes only these: with 20 of
     # 512 positions this saves most of a block. It keeps little, and is not rematerialized.
-    x = self.run_blocks(x, bias, seeds[:-1], training)[-1]
-    x = self.block(-1)(x, bias, seeds[-1], positions)  # [B, 1 + Q, H]
+    x = self.run_blocks(x, keys, seeds[:-1], training)[-1]
+    x = self.block(-1)(x, keys, seeds[-1], positions)  # [B, 1 + Q, H]
     return outputs | {"sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
 
   def check_also_read(self, depths: Sequence[int], num_layers: int) -> None:
@@ -333,5 +355,6 @@ class Encoder(ConfigModel):
     config["remat"] = self.remat
     config["layer_loop"] = self.layer_loop
     config["accelerated"] = self._requested_accelerated
+    config["padding_at_end"] = self.padding_at_end
     config["lora_rank"] = self.lora_rank
     return config

@@ -17,7 +17,7 @@ from albert_tf.pretraining.step import TrainStep
 from albert_tf.runs.distribution import precision_policy
 
 
-def lower_train_step(config: AlbertConfig, shape: StepShape) -> bytes:
+def lower_train_step(config: AlbertConfig, shape: StepShape, *, device: str = "cpu") -> bytes:
   """Lowers the step function that training runs: forward, losses, backward, clip, optimizer.
 
   The program is of one replica, without the sums over replicas, which need no memory of their own.
@@ -25,6 +25,8 @@ def lower_train_step(config: AlbertConfig, shape: StepShape) -> bytes:
   Args:
     config: the architecture.
     shape: the step of one replica.
+    device: "gpu" for the program of a GPU, with its fused attention; no GPU is needed. The TPU
+      compiler takes that of "cpu".
 
   Returns:
     A serialized `HloModuleProto`; its arguments are the batch, the weights and the optimizer's
@@ -42,7 +44,8 @@ def lower_train_step(config: AlbertConfig, shape: StepShape) -> bytes:
       "which has none. Use the default stack, or --estimate_only."
     )
   # The same model, optimizer and step as those of a run.
-  strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+  # Without a GPU the variables are on the CPU. The model asks the strategy.
+  strategy = tf.distribute.OneDeviceStrategy(f"/{device}:0")
   with strategy.scope():
     model = AlbertForPreTraining(
       config,
@@ -50,6 +53,7 @@ def lower_train_step(config: AlbertConfig, shape: StepShape) -> bytes:
         "accelerated": shape.mixed_precision != "float32",
         "remat": shape.remat,
         "layer_loop": shape.layer_loop,
+        "padding_at_end": True,
       },
       read_positions_only=True,
       dtype=precision_policy(shape.mixed_precision),

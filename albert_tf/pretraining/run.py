@@ -179,7 +179,11 @@ def _build(
   with strategy.scope():  # The slots must be on the devices of the weights.
     model = AlbertForPreTraining(
       settings.model,
-      encoder_options={"remat": settings.remat, "layer_loop": settings.layer_loop},
+      encoder_options={
+        "remat": settings.remat,
+        "layer_loop": settings.layer_loop,
+        "padding_at_end": True,  # As in all records.
+      },
       read_positions_only=True,
       dtype=precision_policy(settings.distribution.precision),
     )

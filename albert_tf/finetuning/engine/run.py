@@ -130,7 +130,7 @@ class FineTuningRun:
         config,
         task=spec,
         head_options=head_options,
-        encoder_options={"remat": settings.remat},
+        encoder_options={"remat": settings.remat, "padding_at_end": True},
         **of_training,
         dtype=precision_policy(settings.distribution.precision),
       )
