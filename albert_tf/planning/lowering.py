@@ -1,7 +1,10 @@
 """The exact training step of a replica as XLA's HLO, without running it.
 
-compile_for_tpu.py and benchmarks/tpu_bound.py give it to the TPU compiler (`tpu_compiler`).
+compile_for_tpu.py and benchmarks/tpu_bound.py give it to the TPU compiler (`tpu_compiler`);
+benchmarks/gpu_step.py runs it on a GPU.
 """
+
+from typing import Any
 
 import tensorflow as tf
 
@@ -43,6 +46,18 @@ def lower_train_step(config: AlbertConfig, shape: StepShape, *, device: str = "c
       "Lowering a step needs a TensorFlow with XLA for the CPU. Received: one with TPU kernels, "
       "which has none. Use the default stack, or --estimate_only."
     )
+  # Lowered for the CPU, whatever devices there are.
+  function = compiled_step(config, shape, device=device)
+  with tf.device("/cpu:0"):
+    lower = function.experimental_get_compiler_ir(_empty_batch(shape))
+    return bytes(lower(stage="hlo_serialized"))
+
+
+def compiled_step(config: AlbertConfig, shape: StepShape, *, device: str) -> Any:
+  """A step of training on one device, forward to update, as one function for XLA: (batch) → metrics.
+
+  The arguments are those of `lower_train_step`.
+  """
   # The same model, optimizer and step as those of a run.
   # Without a GPU the variables are on the CPU. The model asks the strategy.
   strategy = tf.distribute.OneDeviceStrategy(f"/{device}:0")
@@ -73,11 +88,7 @@ def lower_train_step(config: AlbertConfig, shape: StepShape, *, device: str = "c
   def run_step(batch: dict[str, tf.Tensor]) -> tf.Tensor:
     return strategy.run(step.on_replica, args=(batch,))
 
-  # Lowered for the CPU, whatever devices there are.
-  function = tf.function(run_step, autograph=False, jit_compile=True)
-  with tf.device("/cpu:0"):
-    lower = function.experimental_get_compiler_ir(_empty_batch(shape))
-    return bytes(lower(stage="hlo_serialized"))
+  return tf.function(run_step, autograph=False, jit_compile=True)
 
 
 def _empty_batch(shape: StepShape) -> dict[str, tf.Tensor]:
