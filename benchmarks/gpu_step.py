@@ -24,7 +24,6 @@ from absl import flags
 import common
 from gpu import run_programs
 
-from albert_tf.cli import commands
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.planning.estimate import StepShape
@@ -127,9 +126,7 @@ def run_here(step: Step) -> dict[str, Any]:
   def update() -> None:
     state["metrics"] = function(batch)
 
-  milliseconds = run_programs.measured(
-    update, lambda: state["metrics"].numpy(), _TIMED_STEPS.value
-  )
+  milliseconds = run_programs.measured(update, lambda: state["metrics"].numpy(), _TIMED_STEPS.value)
   memory = tf.config.experimental.get_memory_info("GPU:0")
   sizes = (step.size, step.batch, step.length, step.predictions)
   return {

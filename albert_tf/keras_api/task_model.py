@@ -129,7 +129,10 @@ class TaskModel(TextModel):
     for name in ("label_names", "thresholds"):
       if name in task_fields and not isinstance(task_fields[name], str):
         task_fields[name] = tuple(task_fields[name])  # Also of an array.
-    options_by_group = {"encoder_options": ("lora_rank", "padding_at_end"), "head_options": cls.extra_options}
+    options_by_group = {
+      "encoder_options": ("lora_rank", "padding_at_end"),
+      "head_options": cls.extra_options,
+    }
     for group, names in options_by_group.items():
       moved = {name: arguments.pop(name) for name in names if name in arguments}
       arguments[group] = dict(arguments.get(group) or {}, **moved)

@@ -42,9 +42,7 @@ class Block:
     queries = None
     if positions is not None:
       queries = tf.gather(x, positions, batch_dims=1)  # [B, Q, H]
-    x = self.attention(
-      x, keys.bias, seed=attention_seed, queries=queries, key_lengths=keys.lengths
-    )
+    x = self.attention(x, keys.bias, seed=attention_seed, queries=queries, key_lengths=keys.lengths)
     return self.feed_forward(x, seed=feed_forward_seed)
 
 
@@ -282,7 +280,9 @@ class Encoder(ConfigModel):
       lengths = tf.reduce_sum(input_mask, axis=-1)
       keys = keys._replace(lengths=lengths)
       # The kernel would read the wrong keys of a mask with holes: NaN ends such a training.
-      has_holes = tf.reduce_any(tf.sequence_mask(lengths, input_ids.shape[1], tf.int32) != input_mask)
+      has_holes = tf.reduce_any(
+        tf.sequence_mask(lengths, input_ids.shape[1], tf.int32) != input_mask
+      )
       x += tf.cast(tf.where(has_holes, math.nan, 0.0), x.dtype)
     return EmbeddedTexts(embedding_output, x, input_mask, keys)
 

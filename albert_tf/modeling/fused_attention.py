@@ -248,12 +248,14 @@ class _Call:
         name = f"%result{number}"
       returned.append(name)
 
+    attributes = (
+      f'{{api_version = 2 : i32, backend_config = "{config}", '
+      f"operand_layouts = [{layouts}], result_layouts = [{result_layouts}]}}"
+    )
+    call = f"stablehlo.custom_call @{target}({names}) {attributes} : ({types}) -> ({call_types})"
     lines = [
       f"func.func public @main({arguments}) -> ({module_types}) {{",
-      f"%call:{len(results) + 1} = stablehlo.custom_call @{target}({names}) {{"
-      f'api_version = 2 : i32, backend_config = "{config}", '
-      f"operand_layouts = [{layouts}], result_layouts = [{result_layouts}]"
-      f"}} : ({types}) -> ({call_types})",
+      f"%call:{len(results) + 1} = {call}",
       *transpositions,
       f"return {', '.join(returned)} : {module_types}",
       "}",

@@ -96,7 +96,7 @@ class Program:
 
     self._jax = jax
     self.device = jax.devices()[0]
-    text = gzip.open(path, "rt").read()
+    text = gzip.decompress(path.read_bytes()).decode()
     head = text[: text.index("func.func")]
     # Result number → number of the argument that it replaces.
     pairs = re.findall(r"parameter_number = (\d+) : i64\}, output_index = array<i64: (\d+)>", head)
@@ -149,7 +149,9 @@ def start_values(program: Program, batch: dict[str, np.ndarray]) -> list[np.ndar
     if number < len(batch):
       name = sorted(batch)[number]
       if list(batch[name].shape) != shape:
-        raise ValueError(f"Argument {number} must be {name} {batch[name].shape}. Received: {shape}.")
+        raise ValueError(
+          f"Argument {number} must be {name} {batch[name].shape}. Received: {shape}."
+        )
       values.append(batch[name].astype(dtype))
     elif dtype == "float32" and shape:
       values.append(np.abs(random.standard_normal(shape) * 0.02).astype(dtype))
@@ -219,8 +221,8 @@ def kernels(step: Callable[[], Any], wait: Callable[[], Any], steps: int = 3) ->
       step()
     wait()
   (path,) = pathlib.Path(folder).glob("**/*.xplane.pb")
-  milliseconds: dict[str, float] = collections.Counter()
-  launches: dict[str, int] = collections.Counter()
+  milliseconds: dict[str, float] = collections.defaultdict(float)
+  launches: dict[str, int] = collections.defaultdict(int)
   for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
     if "GPU" not in plane.name:
       continue
