@@ -15,6 +15,7 @@ SMALL = {  # In order: the later ones start from what the first leaves.
   "fine_tune_a_classifier": {"EPOCHS": 1, "PER_CLASS": 40},
   "question_answering": {"STEPS": 2, "PER_LIBRARY": 6},
   "vectors_for_search": {"EPOCHS": 1, "PER_LIBRARY": 40},
+  "answers_that_stop_early": {"EPOCHS": 1},
 }
 FOLDER = pathlib.Path(__file__).parent.parent / "docs" / "tutorials"
 

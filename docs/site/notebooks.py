@@ -19,6 +19,7 @@ TUTORIALS = (
   "fine_tune_a_classifier",
   "question_answering",
   "vectors_for_search",
+  "answers_that_stop_early",
 )
 # Of a long output the beginning and the end are stored.
 FIRST_LINES, LAST_LINES = 12, 16
