@@ -59,6 +59,8 @@ EXTRAS = {
   "tpu-compile": ["jax>=0.10", "libtpu>=0.0.51; platform_system == 'Linux'"],
   "wordpiece": ["tokenizers"],  # WordPiece vocabularies, of models that were trained with one.
 }
+# NVIDIA's libraries, for the TensorFlow that is there (docs/gpu.md).
+EXTRAS["gpu"] = ["tensorflow[and-cuda]"]
 EXTRAS["dev"] = [
   *(package for name in ("beam", "data", "serving", "wordpiece") for package in EXTRAS[name]),
   # A bucket on this machine: the server, and certificates for the proxy before it.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import contextlib
 from importlib import metadata
 import os
+import shutil
 import subprocess
 import sys
 from typing import NamedTuple
@@ -34,6 +35,17 @@ import tensorflow as tf
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
 tf.tpu.experimental.initialize_tpu_system(resolver)
 print(len(tf.config.list_logical_devices("TPU")), "cores")
+"""
+_FIND_GPUS = """
+import tensorflow as tf
+from albert_tf.compat import HAS_FUSED_ATTENTION
+from albert_tf.modeling.fused_attention import old_cards
+gpus = tf.config.list_physical_devices("GPU")
+if not gpus:
+  raise SystemExit("TensorFlow sees no GPU")
+names = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
+word = "can" if HAS_FUSED_ATTENTION and not old_cards() else "cannot"
+print(f"TensorFlow sees {', '.join(names)}; fused attention {word} run")
 """
 # A TPU is found as by a run; Google's API and the hosts answer. The arguments are --tpu, --tpu_zone
 # and --gcp_project.
@@ -128,8 +140,24 @@ def _checks(distribution: DistributionConfig, output_dir: str) -> Iterator[Check
     yield from _check_local_tpu()
   elif distribution.tpu:
     yield _check_tpu_elsewhere(distribution)
+  else:
+    yield from _check_gpus()
   if output_dir:
     yield check_directory(output_dir)
+
+
+def _check_gpus() -> Iterator[Check]:
+  """The cards that the driver knows, and whether TensorFlow can use them; nothing where there is no driver."""
+  if not shutil.which("nvidia-smi"):
+    return
+  query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+  answer = subprocess.run(query, capture_output=True, text=True)
+  if answer.returncode:
+    advice = "see whether the driver is loaded: run `nvidia-smi`"
+    yield Check("NVIDIA driver", _last_line(answer.stdout + answer.stderr), advice)
+    return
+  yield Check("NVIDIA driver", "; ".join(answer.stdout.splitlines()))
+  yield _run_in_child("GPU", _FIND_GPUS, advice="pip install -e '.[gpu]' (docs/gpu.md)")
 
 
 def _check_local_tpu() -> Iterator[Check]:

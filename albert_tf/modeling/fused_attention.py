@@ -77,11 +77,19 @@ def _reason_against(
     return f"the shape of a batch is not fixed: {input_ids.shape}"
   if width > _WIDEST_HEAD or width % _HEAD_MULTIPLE:
     return f"a head of {width} is no multiple of {_HEAD_MULTIPLE} up to {_WIDEST_HEAD}"
+  for card in old_cards():
+    return f"{card} is older than the generation Ampere"
+  return ""
+
+
+def old_cards() -> list[str]:
+  """The names of this machine's visible GPUs that have no fused attention."""
+  names = []
   for gpu in tf.config.get_visible_devices("GPU"):
     details = tf.config.experimental.get_device_details(gpu)
     if details.get("compute_capability", _OLDEST_CAPABILITY) < _OLDEST_CAPABILITY:
-      return f"{details.get('device_name')} is older than the generation Ampere"
-  return ""
+      names.append(str(details.get("device_name")))
+  return names
 
 
 @functools.cache

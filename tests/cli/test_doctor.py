@@ -54,6 +54,22 @@ def test_a_tensorflow_that_ends_the_process(tmp_path):
   assert "NO  TensorFlow starts: ended with status -6" in done.stdout
 
 
+@pytest.mark.parametrize(("status", "result"), [(0, "NVIDIA H200, 580.159"), (9, "no driver")])
+def test_a_card_that_tensorflow_does_not_see(monkeypatch, tmp_path, status, result):
+  program = tmp_path / "nvidia-smi"
+  program.write_text(f"#!/bin/sh\necho '{result}'; exit {status}\n")
+  program.chmod(0o755)
+  monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+  monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+  checks = list(doctor._check_gpus())
+  assert (checks[0].name, checks[0].result) == ("NVIDIA driver", result)
+  if status:
+    assert "nvidia-smi" in checks[0].advice
+  else:
+    assert "sees no GPU" in checks[1].result
+    assert "[gpu]" in checks[1].advice
+
+
 @pytest.mark.parametrize(
   ("answer", "advice"),
   [  # Of TensorFlow's resolver, and of Google's clients that it asks.
