@@ -1,7 +1,8 @@
 """curves.png: the whole run on one page, drawn from the records of metrics.jsonl."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import io
+import types
 from typing import Any, NamedTuple
 
 from albert_tf import files
@@ -36,7 +37,11 @@ _COLUMNS = 3
 
 
 def draw_curves(
-  records: Sequence[Report], path: str, *, panels: Sequence[str] = tuple(_PANELS)
+  records: Sequence[Report],
+  path: str,
+  *,
+  panels: Sequence[str] = tuple(_PANELS),
+  baselines: Mapping[str, tuple[float, str]] = types.MappingProxyType({}),
 ) -> None:
   """Draws reports, as in metrics.jsonl, into a PNG, written atomically.
 
@@ -44,6 +49,7 @@ def draw_curves(
     records: the reports.
     path: of the picture.
     panels: titles of `_PANELS`; their number is a multiple of three.
+    baselines: title of a panel → height and label of a dashed line.
   """
   # It takes a second to import; the first update does not wait for it.
   from matplotlib.figure import Figure
@@ -53,6 +59,10 @@ def draw_curves(
   all_axes = figure.subplots(num_rows, _COLUMNS).flat
   for axes, title in zip(all_axes, panels, strict=True):
     _draw_panel(axes, title, records)
+    if title in baselines:
+      height, label = baselines[title]
+      axes.axhline(height, color="#777777", linestyle="--", linewidth=1, label=label)
+      axes.legend(frameon=False)
   save_png(figure, path)
 
 
