@@ -53,8 +53,14 @@ def calls(program: bytes) -> tuple[int, int]:
 @needs_call
 @pytest.mark.parametrize(
   ("changes", "forward"),
-  # The backward pass of a rematerialised layer computes its forward call again, in a loop's body.
-  [({}, LAYERS), ({"gradient_accumulation_steps": 2}, LAYERS), ({"remat": True}, None)],
+  # A loop over layers has one call in its body; rematerialised layers call forward again.
+  [
+    ({}, LAYERS),
+    ({"gradient_accumulation_steps": 2}, LAYERS),
+    ({"train_depths": (1, LAYERS)}, LAYERS),
+    ({"layer_loop": "while"}, None),
+    ({"remat": True}, None),
+  ],
 )
 def test_a_step_for_a_gpu_has_one_call_a_layer_and_pass_and_no_array_of_scores(changes, forward):
   shape = dataclasses.replace(SHAPE, **changes)
