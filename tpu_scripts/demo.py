@@ -117,6 +117,7 @@ def stages(command: Command, work_dir: str, recipe: str, order_recipe: str) -> d
 
 def _has_xla() -> bool:
   """Whether TensorFlow can compile for this machine's CPU: tensorflow-tpu cannot."""
+  # `compat.HOST_XLA` says it too, but would import TensorFlow into this process.
   return not any(importlib.metadata.distributions(name="tensorflow-tpu"))
 
 

@@ -114,14 +114,15 @@ def write_model_card(
   results: Mapping[str, Any] = {}
   figures: list[Figure] = []
   if run:
-    record = _read_json(os.path.join(best_run(run), "run.json"))
+    record = json_files.find(os.path.join(best_run(run), "run.json"))
   # Folders of other programs may have files of these names.
   if "albert_tf" in record.get("versions", ()):
-    results = _read_json(os.path.join(best_run(run), RESULTS_FILE))
+    results = json_files.find(os.path.join(best_run(run), RESULTS_FILE))
     figures = _figures(run)
   else:
     record = {}
 
+  # The hub reads the front matter, between two lines of dashes; people read what follows.
   header = ["---", f"license: {license_name}", f"library_name: {FORMATS[format].library}"]
   header += [f"pipeline_tag: {hub_task}", "tags: [albert]"]
   header += _model_index(title, hub_task, task, figures)
@@ -146,18 +147,13 @@ def _read(path: str) -> str:
   return files.read_bytes(path).decode("utf-8", errors="replace")
 
 
-def _read_json(path: str) -> dict[str, Any]:
-  if not files.exists(path):
-    return {}
-  return json_files.read(path)
-
-
 def _figures(run: str) -> list[Figure]:
   """The metrics of a run; of pretraining those of its last evaluation."""
-  results = _read_json(os.path.join(run, RESULTS_FILE))
+  results = json_files.find(os.path.join(run, RESULTS_FILE))
   if not results:
     path = os.path.join(run, "metrics.jsonl")
     for line in _read(path).splitlines():
+      # The last evaluation counts.
       report = json_files.parse(line, path)
       if report.get("split") == "eval":
         results = report
@@ -254,7 +250,7 @@ def _figures_table(figures: list[Figure]) -> str:
     return ""
   rows = [("metric", "value", "lowest to highest of the seeds")]
   for figure in figures:
-    spread = "–"
+    spread = "–"  # One seed.
     if figure.lowest < figure.highest:
       spread = f"{figure.lowest:.4f} to {figure.highest:.4f}"
     rows.append((figure.name, f"{figure.value:.4f}", spread))

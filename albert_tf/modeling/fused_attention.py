@@ -22,6 +22,14 @@ _HEAD_MULTIPLE = 8
 
 # 16-bit types: TensorFlow's, that of a StableHLO tensor, and that of XLA's shapes.
 _TYPE_NAMES = {tf.bfloat16: ("bf16", "BF16"), tf.float16: ("f16", "F16")}
+# Of a product in a call: the axis that it sums over, left and right, and the axis of the heads, left and right.
+_FORWARD_PRODUCTS = {"bmm1": (3, 3, 2, 2), "bmm2": (3, 1, 1, 2)}
+_BACKWARD_PRODUCTS = {
+  "bmm1_grad_gemm1": (2, 1, 1, 2),
+  "bmm1_grad_gemm2": (3, 1, 1, 2),
+  "bmm2_grad_gemm1": (2, 1, 1, 2),
+  "bmm2_grad_gemm2": (3, 3, 2, 2),
+}
 # Version 9 of XlaCallModule is the first with `disabled_checks`; StableHLO text has no version of its own.
 _CALL_VERSION = 9
 
@@ -160,7 +168,7 @@ def _run(module: str, arguments: list[tf.Tensor], results: list[tuple[Any, tf.DT
 class _Call:
   """The two calls as StableHLO modules, for the shapes of a query `[B, Q, N, D]` and a key `[B, S, N, D]`."""
 
-  # Layouts: the axes from the fastest to the slowest.
+  # Layouts: the axes, the one with neighbours in memory first.
   _ROWS = "dense<[3, 2, 1, 0]> : tensor<4xindex>"
   # A result [B, N, S, D] that lies in memory as [B, S, N, D], so that its transposition costs nothing.
   _HEADS_FIRST = "dense<[3, 1, 2, 0]> : tensor<4xindex>"
@@ -178,46 +186,38 @@ class _Call:
     self._query_by_head = f"tensor<{batch}x{heads}x{queries}x{width}x{type_name}>"
     self._key_by_head = f"tensor<{batch}x{heads}x{keys}x{width}x{type_name}>"
     self._statistics = f"tensor<{batch}x{heads}x{queries}xf32>"
-    self._lengths = f"tensor<{batch}xi32>"
-
-  def forward_module(self) -> str:
-    """(query, key, value, query lengths, key lengths) → (output, statistics)."""
-    operands = {
+    lengths = f"tensor<{batch}xi32>"
+    # Operands of both calls, first and last: name → type and layout.
+    self._inputs = {
       "query": (self._query, self._ROWS),
       "key": (self._key, self._ROWS),
       "value": (self._key, self._ROWS),
-      "query_lengths": (self._lengths, self._VECTOR),
-      "key_lengths": (self._lengths, self._VECTOR),
     }
-    # Of a product: the axes that it sums over, left and right, and the axis of the heads, left and right.
-    products = {"bmm1": (3, 3, 2, 2), "bmm2": (3, 1, 1, 2)}
+    self._lengths = {
+      "query_lengths": (lengths, self._VECTOR),
+      "key_lengths": (lengths, self._VECTOR),
+    }
+
+  def forward_module(self) -> str:
+    """(query, key, value, query lengths, key lengths) → (output, statistics)."""
     results = [
       (self._query_by_head, self._HEADS_FIRST, self._query),
       (self._statistics, self._STATISTICS, self._statistics),
     ]
-    return self._module("__cudnn$fmhaSoftmax", operands, results, products)
+    operands = self._inputs | self._lengths
+    return self._module("__cudnn$fmhaSoftmax", operands, results, _FORWARD_PRODUCTS)
 
   def backward_module(self) -> str:
     """(query, key, value, statistics, d_output, output, lengths) → (d_query, d_key, d_value)."""
-    operands = {
-      "query": (self._query, self._ROWS),
-      "key": (self._key, self._ROWS),
-      "value": (self._key, self._ROWS),
+    of_forward = {
       "statistics": (self._statistics, self._STATISTICS),
       "d_output": (self._query, self._ROWS),
       "output": (self._query, self._ROWS),
-      "query_lengths": (self._lengths, self._VECTOR),
-      "key_lengths": (self._lengths, self._VECTOR),
     }
-    products = {
-      "bmm1_grad_gemm1": (2, 1, 1, 2),
-      "bmm1_grad_gemm2": (3, 1, 1, 2),
-      "bmm2_grad_gemm1": (2, 1, 1, 2),
-      "bmm2_grad_gemm2": (3, 3, 2, 2),
-    }
+    operands = self._inputs | of_forward | self._lengths
     key_result = (self._key_by_head, self._HEADS_FIRST, self._key)
     results = [(self._query_by_head, self._HEADS_FIRST, self._query), key_result, key_result]
-    return self._module("__cudnn$fmhaSoftmaxBackward", operands, results, products)
+    return self._module("__cudnn$fmhaSoftmaxBackward", operands, results, _BACKWARD_PRODUCTS)
 
   def _module(
     self,
@@ -233,7 +233,7 @@ class _Call:
       operands: name → type and layout.
       results: of each the call's type and layout, and the module's type: `[B, S, N, D]`, where the
         call gives `[B, N, S, D]`.
-      products: see `_backend_config`.
+      products: as `_FORWARD_PRODUCTS`.
     """
     config = self._backend_config(products)
     names = ", ".join(f"%{name}" for name in operands)
@@ -271,12 +271,9 @@ class _Call:
     return "\n".join(lines)
 
   def _backend_config(self, products: dict[str, tuple[int, int, int, int]]) -> str:
-    """The settings of a call, as XLA reads them: JSON, with quotes as MLIR writes them.
-
-    Args:
-      products: name → of left and right operand the axis to sum over, then the axis of the heads.
-    """
+    """The settings of a call, as XLA reads them: JSON, with quotes as MLIR writes them."""
     config: dict[str, Any] = {
+      # As JAX writes it.
       "algorithm": {
         "algo_id": "0",
         "math_type": "TENSOR_OP_MATH",

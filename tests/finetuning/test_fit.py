@@ -194,6 +194,7 @@ def test_a_frozen_encoder_keeps_its_weights(tmp_path):
     run(tmp_path / "frozen", start=start, learning_rate=0.1)
 
 
+@pytest.mark.slow
 def test_lamb_bfloat16_dropout_and_user_callbacks(tmp_path):
   seen = []
 

@@ -29,7 +29,12 @@ def test_the_share_that_is_zeroed(rate, dropped):
   np.testing.assert_allclose(y, is_kept / np.float32(kept_share), rtol=1e-6)
 
 
-@pytest.mark.parametrize("shape", [[7], [1, 3], [2, 5, 7], [2, 3, 4, 9], [8, 6]])
+_OTHER_SHAPES = [[7], [1, 3], [2, 3, 4, 9], [8, 6]]
+
+
+@pytest.mark.parametrize(
+  "shape", [[2, 5, 7], *(pytest.param(shape, marks=pytest.mark.slow) for shape in _OTHER_SHAPES)]
+)
 def test_each_entry_is_zeroed_alone(shape):
   """In many masks each entry has its share, and no two entries are zeroed together more often than by chance."""
   count = 4000

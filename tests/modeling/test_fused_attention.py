@@ -10,7 +10,9 @@ import tensorflow as tf
 
 from albert_tf import compat
 from albert_tf.configs import AlbertConfig
+from albert_tf.modeling import encoder as encoder_module
 from albert_tf.modeling import fused_attention as module
+from albert_tf.modeling import sublayers
 from albert_tf.modeling.dot_product_attention import attention_bias, plain_attention
 from albert_tf.modeling.encoder import Encoder
 from albert_tf.modeling.fused_attention import fused_attention
@@ -74,7 +76,12 @@ def test_a_step_for_a_gpu_has_one_call_a_layer_and_pass_and_no_array_of_scores(c
   assert f'"{BATCH}", "{HEADS}", "4", "{LENGTH}"'.encode() in program
   width = CONFIG.hidden_size // HEADS
   assert f'"fmha_scale": {1 / np.sqrt(width)}'.encode() in program
-  assert calls(lower_train_step(CONFIG, shape)) == (0, 0)
+  # Dimensions as the serialized program has them: a field's number, its length, a byte for each.
+  scores = bytes([0x1A, 4, BATCH, HEADS, LENGTH, LENGTH])
+  assert scores not in program
+  on_a_cpu = lower_train_step(CONFIG, shape)
+  assert calls(on_a_cpu) == (0, 0)
+  assert scores in on_a_cpu
 
 
 CASES = {
@@ -151,28 +158,21 @@ def test_an_old_card_falls_back(monkeypatch):
 
 def test_a_mask_with_a_hole_ends_in_nan_and_not_in_wrong_numbers(monkeypatch):
   # A CPU has no such kernel: plain attention stands for it.
-  from albert_tf.modeling import encoder as encoder_module
-  from albert_tf.modeling import sublayers
-
-  monkeypatch.setattr(encoder_module, "can_fuse", lambda *_, **__: True)
-
   def stand_in(query, key, value, lengths):
     mask = tf.sequence_mask(lengths, key.shape[1], tf.int32)
     return plain_attention(query, key, value, attention_bias(mask), dropout_rate=0.0, seed=None)
 
-  monkeypatch.setattr(sublayers, "fused_attention", stand_in)
   encoder = Encoder(CONFIG, padding_at_end=True)
   ids = tf.ones([2, 5], tf.int32)
 
   def pooled(mask):
     return encoder({"input_ids": ids, "input_mask": tf.constant(mask)})["pooled_output"].numpy()
 
-  whole = pooled([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
-  monkeypatch.undo()
-  expected = pooled([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
-  np.testing.assert_allclose(whole, expected, atol=1e-5)
+  without_holes = [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
+  expected = pooled(without_holes)
   monkeypatch.setattr(encoder_module, "can_fuse", lambda *_, **__: True)
   monkeypatch.setattr(sublayers, "fused_attention", stand_in)
+  np.testing.assert_allclose(pooled(without_holes), expected, atol=1e-5)
   assert np.isnan(pooled([[1, 0, 1, 0, 0], [1, 1, 1, 1, 1]])).any()
 
 
