@@ -24,6 +24,9 @@ COPIED = {
 }
 _PAGES = {source: page for page, source in COPIED.items()}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
+# A cell that is a number with its unit, and the name of a flag: a narrow screen must not break either.
+_FIGURE = re.compile(r"(<td[^>]*>[\d.,]+) (%|\w{1,3})(?=</td>)")
+_FLAG = re.compile(r"<code>(--[\w=-]{1,28})</code>")
 # In the order of the path from text to a server; the others are for the project itself.
 _MAIN_ROOMS = (
   "keras_api",
@@ -66,6 +69,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return f"{image}[{text}]({relative}{anchor})"
 
   return _LINK.sub(rewrite, markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+  """Keeps figures and flags on one line."""
+  html = _FIGURE.sub(r"\1&nbsp;\2", html)
+  return _FLAG.sub(r'<code class="flag">\1</code>', html)
 
 
 def library_page() -> str:
