@@ -6,6 +6,7 @@ The picture of the guide is of the first stage of `recipes/small12.flags`. The s
 import pathlib
 import sys
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -14,7 +15,9 @@ from albert_tf.runs.metrics_log import Report, read_metrics
 PICTURE = pathlib.Path(__file__).parents[1] / "images/plateau.svg"
 PLATEAU = (500, 3000)
 ORDER_BEGINS = 300
-BLUE, RED, GREY = "#2f6fab", "#d1495b", "#eceff1"
+BLUE = "#2f6fab"
+RED = "#d1495b"
+GREY = "#eceff1"
 
 
 def draw(axes: Axes, reports: list[Report], key: str, title: str) -> None:
@@ -42,6 +45,8 @@ def note(axes: Axes, text: str, point: tuple[float, float], place: tuple[float, 
 
 
 def main() -> None:
+  # The same picture is the same file.
+  matplotlib.rcParams["svg.hashsalt"] = "albert"
   reports = read_metrics(sys.argv[1])
   figure = Figure(figsize=(4.6, 7.2), layout="constrained", facecolor="white")
   accuracy, loss, order, gradient = figure.subplots(4, sharex=True)
@@ -52,6 +57,7 @@ def main() -> None:
   gradient.set_xlabel("step")
   accuracy.legend(frameon=False, loc="lower right")
 
+  # Where the arrow ends, then where the words stand: step and height.
   note(accuracy, "the plateau", (1750, 0.17), (700, 0.32))
   note(accuracy, "leaves it", (3200, 0.19), (5000, 0.13))
   note(loss, "learns how frequent tokens are", (200, 7.0), (1400, 7.6))

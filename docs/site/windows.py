@@ -2,6 +2,7 @@
 
 import pathlib
 
+import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 import numpy as np
@@ -11,13 +12,21 @@ from albert_tf.windows.text_windows import make_windows
 
 PICTURE = pathlib.Path(__file__).parents[1] / "images/windows.svg"
 # SQuAD's settings, and a text that needs a few windows.
-TEXT, QUESTION, WINDOW, STRIDE = 800, 14, 384, 128
+TEXT = 800
+QUESTION = 14
+WINDOW = 384
+STRIDE = 128
 # The question is drawn wider than it is, so that its letter fits.
 QUESTION_WIDTH = 52
-GREY, LIGHT, DARK, YELLOW = "#cfd8dc", "#c5cae9", "#5c6bc0", "#ffecb3"
+GREY = "#cfd8dc"
+LIGHT = "#c5cae9"
+DARK = "#5c6bc0"
+YELLOW = "#ffecb3"
 
 
 def main() -> None:
+  # The same picture is the same file.
+  matplotlib.rcParams["svg.hashsalt"] = "albert"
   # Before the text stand [CLS], the question and [SEP].
   windows, _ = make_windows([QUESTION + 2], [TEXT], max_seq_length=WINDOW, doc_stride=STRIDE)
   decides = max_context(windows).numpy()
@@ -32,13 +41,16 @@ def main() -> None:
     axes.barh(place, QUESTION_WIDTH, left=begin - QUESTION_WIDTH, color=GREY)
     axes.text(begin - QUESTION_WIDTH / 2, place, "Q", ha="center", va="center")
     axes.barh(place, length, left=begin, color=LIGHT)
+    # The tokens that no other window shows with more context: one range in each window.
     deciding = np.flatnonzero(decides[number])
-    first, last = deciding[0], deciding[-1]
+    first = deciding[0]
+    last = deciding[-1]
     axes.barh(place, last - first + 1, left=begin + first, color=DARK)
     axes.text(
       begin + (first + last + 1) / 2, place, str(place), ha="center", va="center", color="white"
     )
 
+  # The first window is on top; a tick at each window's start.
   axes.invert_yaxis()
   axes.set_yticks([])
   axes.set_xticks(range(0, TEXT + 1, STRIDE))
