@@ -87,7 +87,8 @@ dist:  ## Wheel and sdist, in dist/: built, checked, and each used from a new en
 pictures: install  ## Draw the pictures of docs/images again: from their text (needs Graphviz), and of the last `make demo` (needs Chromium).
 	@for text in docs/images/*.dot; do dot -Tsvg "$$text" -o "$${text%.dot}.svg" || exit 1; done
 	@$(BIN)/python docs/site/windows.py
-	@if [ -e .demo/run/metrics.jsonl ]; then $(BIN)/python docs/site/learning_curve.py; $(BIN)/python docs/site/local_page.py .demo/run/saved_model; fi
+	@if [ -e .demo/run/metrics.jsonl ]; then \
+	  $(BIN)/python docs/site/learning_curve.py && $(BIN)/python docs/site/local_page.py .demo/run/saved_model; fi
 
 notebooks: install  ## Run docs/tutorials with their own settings and store what they print and draw; half an hour.
 	@$(BIN)/python docs/site/notebooks.py
