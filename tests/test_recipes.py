@@ -101,7 +101,7 @@ def test_the_median_of_five_runs_and_what_starts_from_mnli(values):
   assert starts == {"rte", "sts-b", "mrpc"}
 
 
-# `--tpu=local` in a recipe's example is a v3-8, a name is a v3-512; docs/tpu.md has a row for each machine.
+# `--tpu=local` in a recipe's example is a v3-8, a name is a v3-512; docs/planner.md has a row for each machine.
 _COMMAND = re.compile(r"run_pretrain\.py ((?:.*\\\n#? +)*.*)")
 _TIMES = r" (\d+) \| ([\d.]+) (days|hours) \| [^|]* \|"
 _ROW = re.compile(r"^\| \S+ \| (v\S+) \|" + _TIMES + _TIMES + "$", re.MULTILINE)
@@ -114,7 +114,7 @@ def examples(repository_dir):
       if "--tpu" in command:
         flags = re.findall(r"--(?:flagfile|gradient_accumulation_steps)=\S+", command)
         yield [*flags, f"--topology={'v3:2x2' if '--tpu=local' in command else 'v3:16x16'}"], None
-  for topology, *columns in _ROW.findall((repository_dir / "docs" / "tpu.md").read_text()):
+  for topology, *columns in _ROW.findall((repository_dir / "docs" / "planner.md").read_text()):
     for size, (steps, time, unit) in zip(
       ("base", "large"), (columns[:3], columns[3:]), strict=True
     ):
@@ -124,11 +124,12 @@ def examples(repository_dir):
 
 
 def test_readme_and_guide_train_alike_on_the_machine_that_is_rented(repository_dir):
-  """In the micro-batches that the guide's table has for it."""
+  """In the micro-batches that the planner's table has for it."""
   readme = (repository_dir / "README.md").read_text()
   guide = (repository_dir / "docs" / "tpu.md").read_text()
+  table = (repository_dir / "docs" / "planner.md").read_text()
   machine = re.search(r"ACCELERATOR=(\S+)", guide)[1].replace("v5litepod", "v5e")
-  steps = re.search(rf"^\| {machine} \| \S+ \| (\d+) \|", guide, re.MULTILINE)[1]
+  steps = re.search(rf"^\| {machine} \| \S+ \| (\d+) \|", table, re.MULTILINE)[1]
   expected = {"--flagfile=recipes/albert_base_v1.flags", f"--gradient_accumulation_steps={steps}"}
   for text in (readme, guide):
     commands = [command for command in _COMMAND.findall(text) if "--tpu=local" in command]

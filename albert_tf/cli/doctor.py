@@ -73,7 +73,7 @@ _REMEDIES = {
   ),
   "Default Credentials": "run `gcloud auth application-default login`",
   "CREATING": "wait until `gcloud compute tpus tpu-vm describe` says READY",
-  "not yet ready": "delete it and create it again (docs/tpu.md, step 7)",
+  "not yet ready": "delete it and create it again (docs/tpu.md)",
   # What TensorFlow says without Google's client, which it needs for a TPU by its name.
   "Google API client": (
     f"{sys.executable} -m pip install google-api-python-client oauth2client: --tpu=NAME needs both"
@@ -167,7 +167,7 @@ def _check_local_tpu() -> Iterator[Check]:
     yield Check("TPU chips", "not available", str(error))
     return
   yield Check("TPU chips", ", ".join(tpu_host.chips()))
-  yield _run_in_child("TPU starts", _START_TPU, advice="see docs/tpu.md")
+  yield _run_in_child("TPU starts", _START_TPU, advice="see docs/tpu_trouble.md")
 
 
 def _check_tpu_elsewhere(distribution: DistributionConfig) -> Check:

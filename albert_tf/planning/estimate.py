@@ -1,7 +1,7 @@
 """Operations, memory and time of a training step by formula: no TensorFlow, no compiler.
 
 `plan` compares settings with it; run_pretrain.py tells the utilization of the devices by it.
-docs/tpu.md tells how memory and time were fitted to the compiler's programs.
+docs/planner.md tells how memory and time were fitted to the compiler's programs.
 """
 
 from collections.abc import Sequence

@@ -19,7 +19,7 @@ from albert_tf.planning.estimate import (
 )
 from albert_tf.planning.tpu_compiler import CompiledStep
 
-# Model FLOPs utilization of published runs on TPUs; docs/tpu.md has the sources.
+# Model FLOPs utilization of published runs on TPUs; docs/planner.md has the sources.
 _LOW_UTILIZATION = 0.43
 _HIGH_UTILIZATION = 0.65
 _LARGEST_BATCH = 1 << 14  # Upper limit of the search.

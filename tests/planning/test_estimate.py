@@ -20,7 +20,7 @@ from albert_tf.planning.estimate import (
 FIGURES = json.loads(
   (pathlib.Path(__file__).parent.parent / "goldens" / "tpu_figures.json").read_text()
 )
-# The largest relative error on other programs: other batches, lengths and sizes. docs/tpu.md has the same figures.
+# The largest relative error on other programs: other batches, lengths and sizes. docs/planner.md has the same figures.
 # v3's bytes of an update were chosen with large in sight; the recorded optimizer of base has the same.
 # v5e's worst is with dropout, whose programs were in sight; without it is 0.04.
 WORST_CYCLES = {"v3": 0.04, "v4": 0.04, "v5e": 0.08, "v6e": 0.06}  # v5p has none.

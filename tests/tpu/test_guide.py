@@ -1,4 +1,4 @@
-"""The shell commands of docs/tpu.md: valid, with variables that are set, and nothing is left that costs money."""
+"""The shell commands of the pages on Cloud TPU: valid, variables are set, and nothing is left that costs money."""
 
 import pathlib
 import re
@@ -6,22 +6,35 @@ import subprocess
 
 import pytest
 
-_PAGE = (pathlib.Path(__file__).parents[2] / "docs/tpu.md").read_text(encoding="utf-8")
-_BLOCKS = re.findall(r"^```bash\n(.*?)^```$", _PAGE, re.DOTALL | re.MULTILINE)
-# One of the blocks goes in another shell from the creation of a slice to its end.
-_SLICE = next(block for block in _BLOCKS if block.startswith("# In another shell"))
+_DOCS = pathlib.Path(__file__).parents[2] / "docs"
+# Each page is followed from its first command to its last.
+_PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_DOCS.glob("tpu*.md"))}
+# The two that create machines.
+_GUIDE, _SLICE = _PAGES["tpu"], _PAGES["tpu_slices"]
+_each_page = pytest.mark.parametrize("page", _PAGES.values(), ids=_PAGES)
 
 
-def test_every_block_is_valid_bash():
-  for block in _BLOCKS:
+def blocks(page):
+  return re.findall(r"^```bash\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+
+
+def test_both_guides_have_commands():
+  assert len(blocks(_GUIDE)) > 10
+  assert len(blocks(_SLICE)) == 1
+
+
+@_each_page
+def test_every_block_is_valid_bash(page):
+  for block in blocks(page):
     script = re.sub(r"^tpu\$ ", "", block, flags=re.MULTILINE).replace("<this repository>", "URL")
     done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
     assert done.returncode == 0, (block, done.stderr)
 
 
-def test_variables_are_set_before_they_are_used():
+@_each_page
+def test_variables_are_set_before_they_are_used(page):
   known = set()
-  for block in _BLOCKS:
+  for block in blocks(page):
     known |= set(re.findall(r"\b(\w+)=", block)) | set(re.findall(r"\bfor (\w+) in", block))
     assert set(re.findall(r"\$\{?([A-Za-z]\w*)", block)) <= known, block
 
@@ -34,11 +47,12 @@ _CREATED = {
 }
 
 
-def test_every_creation_is_known_here():
-  assert _PAGE.count(" create $") == sum(_PAGE.count(f"gcloud {create}") for create in _CREATED)
+@_each_page
+def test_every_creation_is_known_here(page):
+  assert page.count(" create $") == sum(page.count(f"gcloud {create}") for create in _CREATED)
 
 
-@pytest.mark.parametrize("text", [_PAGE, _SLICE], ids=["page", "slice"])
-def test_what_is_created_is_deleted_at_the_end(text):
+@_each_page
+def test_what_is_created_is_deleted_at_the_end(page):
   for create, delete in _CREATED.items():
-    assert text.rfind(f"gcloud {create}") <= text.rfind(f"gcloud {delete}"), create
+    assert page.rfind(f"gcloud {create}") <= page.rfind(f"gcloud {delete}"), create
