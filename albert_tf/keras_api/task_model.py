@@ -1,6 +1,6 @@
 """Base class of the task models: an encoder with one head. `tasks.py` has the tasks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 from typing import Any, ClassVar
 
@@ -290,10 +290,10 @@ class TaskModel(TextModel):
     """As `predict`, but each text stops at the first trained depth that is sure.
 
     Args:
-      x: texts or ids, as for `predict`, but no data set.
+      x: texts, ids, or a data set of batches of them, as for `predict`.
       threshold: the confidence above which a text stops, in [0, 1]; see `ExitRule`. 1 means all
         layers. Default: the task's, which `run_glue.py --train_depths` chooses.
-      batch_size: texts that start together.
+      batch_size: texts that start together; a data set has its own.
 
     Returns:
       Arrays: the outputs, those of `predict` at these depths, and `layers` int32 `[B]`.
@@ -314,11 +314,10 @@ class TaskModel(TextModel):
     inputs, _ = self._prepared(x)
     if self._early_step is None:
       self._early_step = tf.function(self.early_outputs, autograph=False, reduce_retracing=True)
-    of_batches = []
-    num_rows = len(inputs["input_ids"])
-    for first in range(0, max(1, num_rows), batch_size):  # No text is one empty batch.
-      batch = {name: rows[first : first + batch_size] for name, rows in inputs.items()}
-      of_batches.append(self._early_step(batch, tf.constant(threshold, tf.float32)))
+    of_batches = [
+      self._early_step(batch, tf.constant(threshold, tf.float32))
+      for batch in _batches(inputs, batch_size)
+    ]
     return EarlyOutputs(
       outputs=np.concatenate([of_batch.outputs for of_batch in of_batches]),
       layers=np.concatenate([of_batch.layers for of_batch in of_batches]),
@@ -396,3 +395,15 @@ class TaskModel(TextModel):
   def from_config(cls, config: Options, custom_objects: Any = None) -> Any:
     task = TaskSpec.from_dict(config["task"], source="a saved model")
     return super().from_config(dict(config, task=task), custom_objects)
+
+
+def _batches(inputs: Any, batch_size: int) -> Iterator[Inputs]:
+  """Batches of ids by name, of arrays or of a data set that has them; no text is one empty batch."""
+  if isinstance(inputs, tf.data.Dataset):
+    for element in inputs:
+      batch, *_ = keras.utils.unpack_x_y_sample_weight(element)
+      yield batch
+    return
+  num_rows = len(inputs["input_ids"])
+  for first in range(0, max(1, num_rows), batch_size):
+    yield {name: rows[first : first + batch_size] for name, rows in inputs.items()}

@@ -156,6 +156,16 @@ def test_no_row_and_one_row(count):
   assert early.layers.shape == (count,)
 
 
+def test_a_data_set_with_labels_is_answered_as_its_rows():
+  x, y = batch("classification")
+  model = model_of("classification", train_depths=DEPTHS)
+  data_set = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
+  of_rows = model.predict_early(x, threshold=0.6)
+  of_data_set = model.predict_early(data_set, threshold=0.6)
+  np.testing.assert_array_equal(of_data_set.layers, of_rows.layers)
+  np.testing.assert_allclose(of_data_set.outputs, of_rows.outputs, atol=1e-5)
+
+
 def test_texts_and_the_stored_threshold(tmp_path):
   run = tiny_run.write_pretrained(tmp_path / "run")
   options = {"label_names": ["a", "b"], "train_depths": (2, 4)}
