@@ -36,7 +36,7 @@ from albert_tf.tokenization.graph_inputs import holds_text
 _OTHER_FORMATS = {
   "litert": "Call save_pretrained, and give its folder to tpu_scripts/export_lite.py "
   "--init_checkpoint",
-  "onnx": 'Call save_pretrained, and follow "ONNX" in docs/serving.md',
+  "onnx": 'Call save_pretrained, and follow "Convert to ONNX" in docs/serving.md',
 }
 # Texts tokenized together: twice as fast as all texts together, in half the memory.
 _ROWS_AT_ONCE = 1024
