@@ -2,9 +2,9 @@
 
 A classifier of random weights with twelve layers can stop after 2, 4, … of them. Each row has a threshold of its own:
 0 stops it at the first depth, 1 sends it through all. So the share of rows that stop is known, and the figures show
-the mechanism alone; how early a trained head is sure is another question. Prints one JSON line: for each batch size
-milliseconds of `serving_default`, and for each share mean layers, milliseconds, and how much faster; the ideal is
-12 / mean layers.
+the mechanism alone; how early a trained head is sure is another question (`early_exit_runs.py`). Prints one JSON line:
+for each batch size milliseconds of the signature of each depth, and for each share mean layers, milliseconds, and how
+much faster than all layers; the ideal is 12 / mean layers.
 
 Example:
   python benchmarks/early_exit.py --size=base
@@ -56,7 +56,7 @@ def _export(folder: str, vocabulary: str) -> str:
     preprocessor=AlbertPreprocessor(tokenizer, max_length=_TOKENS.value),
   )
   path = f"{folder}/export/1"
-  model.export(path)
+  model.export(path, depths=_EXIT_DEPTHS)
   return path
 
 
@@ -69,7 +69,10 @@ def _batch(loaded: Any, text: str, size: int) -> dict[str, Any]:
   def seconds(signature: str, inputs: Mapping[str, Any]) -> float:
     return common.timed(lambda: loaded.run(signature, inputs)).wall
 
-  sides = {"all": functools.partial(seconds, "serving_default", texts)}
+  sides = {}
+  for depth in _EXIT_DEPTHS:
+    signature = f"depth_{depth}"
+    sides[signature] = functools.partial(seconds, signature, texts)
   mean_layers = {}
   for share in _SHARES:
     num_early = round(share * size)
@@ -81,15 +84,18 @@ def _batch(loaded: Any, text: str, size: int) -> dict[str, Any]:
   # The first round is the warm-up.
   times = common.in_turn(sides, _ROUNDS.value + 1)
   medians = {name: statistics.median(of_side[1:]) for name, of_side in times.items()}
+  milliseconds = {name: round(1e3 * median, 1) for name, median in medians.items()}
+  all_layers = medians[f"depth_{_EXIT_DEPTHS[-1]}"]
   early = {}
   for name, layers in mean_layers.items():
     early[name] = {
       "mean_layers": layers,
-      "ms": round(1e3 * medians[name], 1),
-      "faster": round(medians["all"] / medians[name], 2),
+      "ms": milliseconds[name],
+      "faster": round(all_layers / medians[name], 2),
       "ideal": round(_EXIT_DEPTHS[-1] / layers, 2),
     }
-  return {"all_layers_ms": round(1e3 * medians["all"], 1), "share_of_early_rows": early}
+  of_depths = {depth: milliseconds[f"depth_{depth}"] for depth in _EXIT_DEPTHS}
+  return {"ms_of_depth": of_depths, "share_of_early_rows": early}
 
 
 if __name__ == "__main__":

@@ -118,6 +118,7 @@ def blocks(path, heading):
     ("docs/checkpoints.md", ""),
     ("docs/own_domain.md", ""),
     pytest.param("docs/finetuning.md", "", marks=pytest.mark.slow),
+    pytest.param("docs/overlapping_labels.md", "", marks=pytest.mark.slow),
     pytest.param("docs/keras.md", "", marks=pytest.mark.slow),
     pytest.param("docs/hidden_states.md", "", marks=pytest.mark.slow),
     pytest.param("docs/freezing.md", "", marks=pytest.mark.slow),
