@@ -24,8 +24,7 @@ class Constants(NamedTuple):
   update: int  # Bytes to and from HBM for a weight's update: gradient, weight, moments, some twice.
   room: float  # Bytes of a layer's scores, or of the logits, that stay in the chip's own memory.
   transfers: float  # Transfers of each further byte to or from HBM for which the core waits.
-  dropout: float  # Cycles for 1,000 numbers with dropout: scores, and two rows a layer.
-  dropout_transfers: float  # As `transfers`, of a layer's random bits, masks and scores.
+  dropout: float  # Further cycles for 1,000 attention scores with dropout.
 
 
 class Chip(NamedTuple):

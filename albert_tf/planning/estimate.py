@@ -29,8 +29,8 @@ _LOGIT_PASSES = 3
 _SUM_BYTES = 2 * _FLOAT32
 # Share of a layer's rows that is kept for the backward pass.
 _ROWS_KEPT = 0.65
-# With dropout a score also has its random bits and its mask.
-_SCORES_WITH_DROPOUT = 3.5
+# With dropout a score of 16 bits also has its mask, of 8 bits, and its value after the mask.
+_SCORES_WITH_DROPOUT = 2.5
 # Float32 numbers a weight: the backward loop holds its sums twice, and some more.
 _GRADIENTS_WITH_REMAT = 2.5
 
@@ -183,14 +183,13 @@ def memory(config: AlbertConfig, shape: StepShape, chip: Chip) -> int:
 def cycles(config: AlbertConfig, shape: StepShape, chip: Chip) -> float:
   """Cycles of one core's step.
 
-  cycles = micro-batches · (m matrix + vector + (p spill + q dropout spill) / HBM) + u weights / HBM
-  vector = s (scores + 0.25 rows + 3 logits) + d (scores + 2 H a position)
+  cycles = micro-batches · (m matrix + vector + p spill / HBM) + u weights / HBM
+  vector = s (scores + 0.25 rows + 3 logits) + d scores
   spill = full layers · max(0, bytes of a layer's scores - room) + max(0, bytes of logits - room)
-  dropout spill = full layers · max(0, 3.5 · bytes of a layer's scores - room)
 
-  HBM is its speed in bytes a cycle. m, s, d, p, q, u and room are `Constants` of the chip; d and q
-  count only with dropout. Each of several micro-batches also takes 8 weights / HBM, for the sum of
-  the gradients. With rematerialization the forward pass runs twice.
+  HBM is its speed in bytes a cycle. m, s, d, p, u and room are `Constants` of the chip; d counts
+  only with dropout. Each of several micro-batches also takes 8 weights / HBM, for the sum of the
+  gradients. With rematerialization the forward pass runs twice.
   """
   arrays = _arrays(config, shape)
   constants = chip.constants
@@ -226,9 +225,7 @@ def cycles(config: AlbertConfig, shape: StepShape, chip: Chip) -> float:
   if shape.gradient_accumulation_steps > 1:
     hbm_bytes += _SUM_BYTES * arrays.weights
   if config.attention_probs_dropout_prob:
-    vector += constants.dropout * passes * (arrays.scores + 2 * B * arrays.positions * H)
-    dropout_spill = max(0, _SCORES_WITH_DROPOUT * layer_scores - constants.room)
-    hbm_bytes += constants.dropout_transfers * full_layers * dropout_spill
+    vector += constants.dropout * passes * arrays.scores
 
   cycles_per_byte = chip.clock_hz / chip.hbm_bytes_per_second
   micro_batch = matrix + vector / 1000 + hbm_bytes * cycles_per_byte

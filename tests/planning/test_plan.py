@@ -38,7 +38,7 @@ def test_a_time_is_a_bound_and_a_range():
     ("base", "v5e", 512, 8),  # The scores of 8 examples have room on the chip.
     ("base", "v5e", 128, 32),
     ("base", "v3", 512, 32),
-    ("base_v1", "v5e", 512, 2),  # Random bits of dropout are larger, and leave the chip earlier.
+    ("base_v1", "v5e", 512, 8),  # Dropout takes as long for any number of examples.
   ],
 )
 def test_the_fastest_micro_batches(size, chip, length, micro_batch):
@@ -52,8 +52,8 @@ def test_what_fits_instead():
   large = ["--flagfile=recipes/albert_base_v1.flags", "--topology=v3:2x2", "--estimate_only"]
   commands = [large, [*large, "--gradient_accumulation_steps=0"]]
   instead, taken = run_script("compile_for_tpu", commands)
-  assert "It does NOT fit: 162.32 GiB ± 16% of 15.48 GiB a core" in instead.stdout
-  assert "with --gradient_accumulation_steps=16: 10.36 GiB, fits" in instead.stdout
+  assert "It does NOT fit: 129.19 GiB ± 16% of 15.48 GiB a core" in instead.stdout
+  assert "with --gradient_accumulation_steps=16: 8.29 GiB, fits" in instead.stdout
   assert "32 x 16 a core" in taken.stdout
   assert "125,000 steps: at least" in taken.stdout
 
