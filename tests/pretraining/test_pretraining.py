@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import pty
 import signal
 import subprocess
 import sys
@@ -271,6 +272,34 @@ def test_a_signal_is_a_request(number, capsys):
       os.kill(os.getpid(), signal.SIGINT)
   assert signal.getsignal(number) is before
   assert f"{number.name}: saving and stopping" in capsys.readouterr().err
+
+
+_HANGS_UP = """
+import sys
+import time
+
+from albert_tf.runs.interruption import stop_on_signal
+
+with stop_on_signal() as stop:
+  print("ready", flush=True)
+  while not stop.is_set():
+    time.sleep(0.01)
+  print("a report", flush=True)
+  open(sys.argv[1], "w").close()
+"""
+
+
+def test_a_run_is_saved_when_its_terminal_is_gone(tmp_path):
+  """As when a machine shuts down: SIGHUP, and nobody reads the output."""
+  terminal, its_end = pty.openpty()
+  command = [sys.executable, "-c", _HANGS_UP, str(tmp_path / "saved")]
+  with subprocess.Popen(command, stdout=its_end, stderr=its_end) as process:
+    os.close(its_end)
+    assert os.read(terminal, 5) == b"ready"
+    os.close(terminal)
+    process.send_signal(signal.SIGHUP)
+  assert process.returncode == 0
+  assert (tmp_path / "saved").exists()
 
 
 # A change of numerics edits them in the same commit and says why.
