@@ -115,7 +115,6 @@ class _Arrays(NamedTuple):
 
   weights: int  # Of the whole model.
   blocks: int  # Layers, each as often as its inner group says.
-  positions: int  # Of one example in all blocks together.
   scores: int  # Of attention, in all blocks.
   rows: int  # Of a hidden or intermediate size for each position, in all blocks.
   logits: int
@@ -125,7 +124,7 @@ def _arrays(config: AlbertConfig, shape: StepShape) -> _Arrays:
   B = shape.per_core_batch_size
   S = shape.max_seq_length
   blocks = config.num_hidden_layers * config.inner_group_num
-  # The last block is computed only where the heads read it.
+  # Of one example in all blocks. The last block is computed only where the heads read it.
   positions = (blocks - 1) * S + shape.read_positions
   predictions = shape.max_predictions_per_seq * num_read_depths(shape.train_depths)
   # Of a position: x, Q, K, V, context, two sums, one norm; intermediate before and after.
@@ -133,7 +132,6 @@ def _arrays(config: AlbertConfig, shape: StepShape) -> _Arrays:
   return _Arrays(
     weights=config.param_count(heads=HEADS),
     blocks=blocks,
-    positions=positions,
     scores=B * config.num_attention_heads * S * positions,
     rows=B * positions * row,
     logits=B * predictions * config.vocab_size,
@@ -216,6 +214,8 @@ def cycles(config: AlbertConfig, shape: StepShape, chip: Chip) -> float:
   # The vector unit, and bytes that find no room in the chip's own memory.
   vector = passes * (arrays.scores + _ROW_PASSES * arrays.rows) + _LOGIT_PASSES * arrays.logits
   vector *= constants.score
+  if config.attention_probs_dropout_prob:
+    vector += constants.dropout * passes * arrays.scores
   item_bytes = _ITEM_BYTES[shape.mixed_precision]
   layer_scores = item_bytes * B * config.num_attention_heads * S * S
   full_layers = passes * (arrays.blocks - 1)
@@ -224,8 +224,6 @@ def cycles(config: AlbertConfig, shape: StepShape, chip: Chip) -> float:
   hbm_bytes = constants.transfers * spill
   if shape.gradient_accumulation_steps > 1:
     hbm_bytes += _SUM_BYTES * arrays.weights
-  if config.attention_probs_dropout_prob:
-    vector += constants.dropout * passes * arrays.scores
 
   cycles_per_byte = chip.clock_hz / chip.hbm_bytes_per_second
   micro_batch = matrix + vector / 1000 + hbm_bytes * cycles_per_byte
