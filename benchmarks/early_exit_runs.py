@@ -1,7 +1,8 @@
 """What fine-tuned runs lose and save when answers stop early, through their SavedModels.
 
-Takes runs of several seeds of GLUE's tasks. RUNS/mrpc/seed_1 is a run of MRPC with --train_depths; beside it,
-RUNS/mrpc.plain/seed_1 is one that was fine-tuned at full depth alone, whose upper layers are cut off. Each is exported.
+Takes runs of several seeds. RUNS/mrpc/seed_1 is a run of MRPC with --train_depths; beside it, RUNS/mrpc.plain/seed_1
+is one that was fine-tuned at full depth alone, whose upper layers are cut off. Each is exported. A task is one of GLUE,
+or a folder with eval.csv, such as those of `docstring_tasks.py`.
 Where `transformers` is installed, it answers too, with the same weights converted.
 
 The metric is that of the evaluation split as the SavedModel answers it; texts keep their own lengths. Prints one JSON
@@ -9,7 +10,7 @@ line: for each task and each way to answer the metric of each run, mean layers, 
 1, 8 and 32, as medians over the runs. --output_dir gets the same as a table and a picture.
 
 Example:
-  python benchmarks/early_exit_runs.py --tasks=mrpc,sts-b --data_dir=glue_data --runs_dir=runs --output_dir=early_exit
+  python benchmarks/early_exit_runs.py --tasks=section,package --data_dir=tasks --runs_dir=runs --output_dir=early_exit
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,8 +27,8 @@ import numpy as np
 
 from albert_tf import files, json_files
 
-_TASKS = flags.DEFINE_list("tasks", None, "GLUE's names of the tasks.", required=True)
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of GLUE's data.", required=True)
+_TASKS = flags.DEFINE_list("tasks", None, "Names of the tasks.", required=True)
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of the tasks' data.", required=True)
 _RUNS_DIR = flags.DEFINE_string("runs_dir", None, "Folder of the runs, by task.", required=True)
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder for early_exit.md and .png.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Rounds; the median counts.", lower_bound=1)
@@ -78,19 +79,12 @@ def _median_over_runs(of_runs: Sequence[Figures]) -> Figures:
 
 def _figures_of_run(task_name: str, seed_folder: str) -> Figures:
   """Way to answer → metric, mean layers and times."""
-  from albert_tf.finetuning.tasks.glue import GlueTextTask
-
   run = os.path.join(_RUNS_DIR.value, task_name, seed_folder)
   plain_run = os.path.join(_RUNS_DIR.value, f"{task_name}.plain", seed_folder)
   with tempfile.TemporaryDirectory() as folder:
     loaded, model = _exported(run, f"{folder}/early")
     depths = model.exit_depths()
-    task = GlueTextTask(
-      task_name,
-      data_dir=_DATA_DIR.value,
-      tokenizer=model.preprocessor.tokenizer,
-      max_seq_length=model.task.max_seq_length,
-    )
+    task = _task(task_name, model)
     ways = dict(_depth_ways(loaded, depths, _FULL_DEPTH, "{} layers"))
     ways.update(_early_ways(loaded, run))
     if files.isdir(plain_run):
@@ -124,6 +118,27 @@ def _figures_of_run(task_name: str, seed_folder: str) -> Figures:
           "mean_layers": float(np.mean(outputs["layers"])),
         }
   return figures
+
+
+def _task(name: str, model: Any) -> Any:
+  """The task with its evaluation data."""
+  from albert_tf.finetuning.data import TableColumns
+  from albert_tf.finetuning.tasks.glue import GlueTextTask
+  from albert_tf.finetuning.tasks.text import table_task
+
+  common_options = {
+    "tokenizer": model.preprocessor.tokenizer,
+    "max_seq_length": model.task.max_seq_length,
+  }
+  table = os.path.join(_DATA_DIR.value, name, "eval.csv")
+  if not files.exists(table):
+    return GlueTextTask(name, data_dir=_DATA_DIR.value, **common_options)
+  return table_task(
+    {"train": "", "eval": table, "test": ""},
+    columns=TableColumns(label="label"),
+    label_names=model.task.label_names,
+    **common_options,
+  )
 
 
 def _exported(run: str, path: str, depths: Sequence[int] | None = None) -> tuple[Any, Any]:
