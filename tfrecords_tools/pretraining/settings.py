@@ -82,7 +82,7 @@ class RecordSettings(Settings):
   )
   compatibility: Literal["none", "original"] = setting(
     "none",
-    "original: make records as google-research/albert does; docs/data.md lists the differences.",
+    "original: make records as google-research/albert does; docs/records.md lists the differences.",
   )
 
   def __post_init__(self) -> None:
