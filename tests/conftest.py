@@ -98,6 +98,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
+    # It is on by default, except in a process whose first operation is in a graph: then tests for a
+    # GPU that is not there would depend on the test before them.
+    tf.config.set_soft_device_placement(True)
 
 
 @pytest.fixture(scope="module", autouse=True)
