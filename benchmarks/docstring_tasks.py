@@ -26,6 +26,7 @@ from absl import flags
 import common
 
 from albert_tf import files
+from albert_tf.errors import UserError
 
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder of the tables.", required=True)
 _ROWS = flags.DEFINE_integer("rows", 700, "Most rows of a class for training.", lower_bound=1)
@@ -80,8 +81,12 @@ def _measure() -> Mapping[str, Any]:
 def _docstrings(package: str) -> set[str]:
   """Docstrings of the functions and classes of an installed package, which is read, not imported."""
   spec = importlib.util.find_spec(package)
+  # Without it the task would lack a class, and its figures would be of another task.
   if spec is None or not spec.submodule_search_locations:
-    return set()
+    raise UserError(
+      f"The tasks need the packages {', '.join(_PACKAGES)}. Received: an environment without "
+      f"{package}. Run it in the one that `make install` makes."
+    )
   found = set()
   for path in pathlib.Path(spec.submodule_search_locations[0]).rglob("*.py"):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8", errors="replace"))):

@@ -40,7 +40,7 @@ _PATIENCE = (1, 2, 3)  # So many depths in a row agree with the one before.
 _FULL_DEPTH = "full depth"
 
 Columns = Mapping[str, np.ndarray]
-# Texts by column → outputs by name: "probabilities" or "value", and perhaps "layers".
+# Texts by column → outputs by name: "probabilities" or "value", and "layers".
 Answer = Callable[[Columns], Mapping[str, np.ndarray]]
 Figures = dict[str, dict[str, Any]]
 

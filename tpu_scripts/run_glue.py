@@ -36,8 +36,8 @@ class Command(finetune_command.DataFiles, TableColumns):
   )
   best_metric: str = setting(
     "",
-    "custom: the metric that chooses the checkpoint: accuracy, macro_f1, f1_CLASS, f1_LABEL, pearson, "
-    "spearman, average_precision, micro_f1. Default: the first one of the task.",
+    "custom: the metric that chooses the checkpoint: accuracy, macro_f1, f1_CLASS, f1_LABEL, "
+    "pearson, spearman, average_precision, micro_f1. Default: the first one of the task.",
   )
 
 
