@@ -21,3 +21,8 @@ class MaskingConfig(Settings):
   whole_word: str = "original"
   redraw_order: bool = False
   vocab_sha256: str = ""
+
+
+def predictions_of_share(masked_lm_prob: float, max_seq_length: int) -> int:
+  """P of training for a share of masked tokens: 40 % of 512 tokens are 205."""
+  return max(1, round(masked_lm_prob * max_seq_length))

@@ -7,7 +7,7 @@ from typing import Any
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from albert_tf.pipelines.masking import MaskingConfig
+from albert_tf.pipelines.masking import MaskingConfig, predictions_of_share
 from albert_tf.records import Manifest, find_manifests
 from albert_tf.records.manifest import check_agreement
 from albert_tf.records.ngrams import ngram_probabilities
@@ -60,8 +60,7 @@ class RecordsSource:
     if share is None:
       share = self._common_setting("masked_lm_prob", _MASKED_LM_PROB)
     elif stored_shares != {share}:
-      # 40 % of 512 tokens are 205.
-      predictions = max(1, round(share * self.max_seq_length))
+      predictions = predictions_of_share(share, self.max_seq_length)
     ngrams = ngram_probabilities(
       self._common_setting("ngram", 3), self._common_setting("ngram_distribution", "inverse")
     )

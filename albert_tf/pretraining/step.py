@@ -143,7 +143,9 @@ class TrainStep:
       with tf.control_dependencies([self._of_first_replica(value) for value in batch.values()]):
         waited += tf.maximum(tf.timestamp() - tf.maximum(asked, step_ended), 0.0)
 
-      update = self._of_first_replica(self._strategy.run(self.on_replica, args=(batch,)))
+      # One thread might otherwise run the step before it reads the clock.
+      with tf.control_dependencies([waited]):
+        update = self._of_first_replica(self._strategy.run(self.on_replica, args=(batch,)))
       metrics = tf.where(_IS_LAST_VALUE, update, metrics + update)
       # The device has finished when its metrics are there.
       with tf.control_dependencies([metrics]):
