@@ -12,7 +12,7 @@ Example:
 import dataclasses
 
 from absl import flags
-import run_pretrain  # noqa: F401  Defines the run's flags.
+import run_pretrain
 
 from albert_tf.cli import commands
 from albert_tf.configs import AlbertConfig, ModelChoice
@@ -41,24 +41,22 @@ class Command(Settings):
   compiler_python: str = setting(
     "", "Python interpreter that has jax and libtpu. Default: this one."
   )
-  # Flags of the run. The optimizer's settings would also check its warm-up.
+  # A flag of the run: the optimizer's settings would also check its warm-up.
   num_train_steps: int = setting(125_000, "Number of updates.", minimum=1)
-  masked_lm_prob: float | None = setting(
-    None, "Share of fresh masks, if not the records'.", above=0.0, below=1.0
-  )
 
 
 commands.define_flags(Command)
 _FLAGS_OF_THE_RUN = """
 size albert_config_file train_batch_size gradient_accumulation_steps max_seq_length
-max_predictions_per_seq masked_lm_prob num_train_steps optimizer mixed_precision remat layer_loop train_depths
+max_predictions_per_seq masked_lm_prob num_train_steps optimizer mixed_precision remat layer_loop
+train_depths
 """
 # --help shows only these of the run's flags: a plan does not need the others.
 for _name in _FLAGS_OF_THE_RUN.split():
   flags.declare_key_flag(_name)
 
 
-def _shape(config: AlbertConfig, topology: Topology, command: Command) -> StepShape:
+def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | None) -> StepShape:
   """The step of one core.
 
   --gradient_accumulation_steps=0 takes the fastest micro-batches that fit by formula.
@@ -72,11 +70,12 @@ def _shape(config: AlbertConfig, topology: Topology, command: Command) -> StepSh
   # The run's flags have the names of a step's settings.
   shape = commands.from_flags(
     StepShape,
-    per_core_batch_size=command.per_core_batch_size or step.micro_batch_size(topology.num_cores),
+    per_core_batch_size=per_core_batch_size or step.micro_batch_size(topology.num_cores),
     gradient_accumulation_steps=step.gradient_accumulation_steps,
   )
-  if command.masked_lm_prob is not None:
-    predictions = predictions_of_share(command.masked_lm_prob, shape.max_seq_length)
+  masked_share = commands.from_flags(run_pretrain.Command).masked_lm_prob
+  if masked_share is not None:
+    predictions = predictions_of_share(masked_share, shape.max_seq_length)
     shape = dataclasses.replace(shape, max_predictions_per_seq=predictions)
   config.check_length(shape.max_seq_length, "the step")
   if chooses_micro_batches:
@@ -88,7 +87,7 @@ def main() -> None:
   command = commands.from_flags(Command)
   topology = parse_topology(command.topology)
   config = commands.from_flags(ModelChoice).config()
-  shape = _shape(config, topology, command)
+  shape = _shape(config, topology, command.per_core_batch_size)
   compiled = None
   if not command.estimate_only:
     print(f"compiling for a core of {topology.name}", flush=True)

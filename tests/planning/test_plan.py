@@ -58,6 +58,12 @@ def test_what_fits_instead():
   assert "125,000 steps: at least" in taken.stdout
 
 
+def test_another_share_of_masks_has_its_predictions():
+  commands = [[*BATCH, "--estimate_only", f"--masked_lm_prob={share}"] for share in (0.3, 0.4)]
+  for predictions, run in zip((154, 205), run_script("compile_for_tpu", commands), strict=True):
+    assert f" {predictions} predictions," in run.stdout, run
+
+
 def test_bad_input():
   cases = {
     "v3:16x16": ["--size=base", "--topology=v3:3x3", "--per_core_batch_size=8"],

@@ -91,12 +91,13 @@ def test_the_wait_for_a_batch_is_measured_before_the_step_begins(index):
   # Name → node, and the names it waits for: "name:output:0", or "^name" for the order alone.
   nodes = {node.name: node for node in loop.node_def}
   [gradients] = [n for n, node in nodes.items() if "compute_gradients" in node.attr["f"].func.name]
-  before, found = [gradients], set()
-  while before:
-    name = before.pop()
+  found = set()
+  waiting = [gradients]
+  while waiting:
+    name = waiting.pop()
     if name in nodes and name not in found:
       found.add(name)
-      before += [source.lstrip("^").partition(":")[0] for source in nodes[name].input]
+      waiting += [source.lstrip("^").partition(":")[0] for source in nodes[name].input]
   # When the batch was asked for, and when it came.
   assert sum(nodes[name].op == "Timestamp" for name in found) == 2
 
