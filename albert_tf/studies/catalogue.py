@@ -1,4 +1,4 @@
-"""Every study by name: tables and figures of the ALBERT paper, as catalogue.toml lists them.
+"""Every study by name, as catalogue.toml lists them: tables and figures of the ALBERT paper, and a study of its recipe.
 
 `plan.py` makes the commands of a study from this data, and `report.py` its table.
 """
@@ -46,13 +46,13 @@ class Arm(NamedTuple):
 
 
 class Study(NamedTuple):
-  """One table or figure of the paper."""
+  """A table or figure of the paper, or a study of this project."""
 
   # For --study.
   name: str
   # Of the table.
   title: str
-  # Table or figure of the paper.
+  # Table or figure of the paper; "": none.
   paper: str
   # One sentence.
   question: str
@@ -67,6 +67,8 @@ class Study(NamedTuple):
   )
   # Panels of the picture: (split, metric).
   curves: Sequence[tuple[str, str]] = (("eval", "masked_lm_loss"),)
+  # The picture's x axis: step, or hours, those of the table.
+  curves_over: str = "step"
   # evaluate.py measures every trained arm on the held-out documents of these records.
   probes: Sequence[str] = ()
   # The held-out set of all arms; "": each arm's own.

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import datetime
+import itertools
 import os
 import shlex
 import statistics
@@ -32,6 +33,7 @@ _LAYER_TITLES = {
   "l2": "L2 distance of a layer's input and output",
   "degrees": "angle between them, degrees",
 }
+_X_LABELS = {"step": "update", "hours": "hours of updates"}
 _SPLIT_TITLES = {"eval": "held-out", "train": "training"}
 
 
@@ -115,16 +117,11 @@ def _read_run(run_dir: str, reports: Sequence[Report]) -> dict[str, float]:
   last_report = train[-1]
   # The first report includes the compilation.
   rates = [report["examples_per_second"] for report in train]
-  seconds = sum(
-    value
-    for name, value in last_report.items()
-    if name.startswith("seconds_") and name != "seconds_lost"
-  )
   metrics = {
     "parameters": config.param_count(),
     "steps": last_report["step"],
     "examples_per_second": statistics.median(rates[1:] or rates),
-    "hours": seconds / 3600,
+    "hours": last_report["step"] * _hours_per_step(train),
   }
 
   # What was learned. A run has one sentence task, whose name depends on its records.
@@ -140,6 +137,25 @@ def _read_run(run_dir: str, reports: Sequence[Report]) -> dict[str, float]:
       metrics[f"train_{name}"] = statistics.fmean(values)
   # A number that was not finite is null in the reports.
   return {name: value for name, value in metrics.items() if value is not None}
+
+
+def _hours_per_step(train: Sequence[Report]) -> float:
+  """Hours of an update: the median over the reports of a training.
+
+  Compilation, evaluations and checkpoints are not in it, because an arm does not decide how often
+  they happen. A median leaves out the minutes in which a shared machine had other work.
+  """
+  hours = []
+  for before, report in itertools.pairwise(train):
+    seconds = 0.0
+    for name in ("seconds_step", "seconds_input"):
+      seconds += report[name] - before[name]
+    hours.append(seconds / 3600 / (report["step"] - before["step"]))
+  if hours:
+    return statistics.median(hours)
+  # One report: all of the run.
+  [report] = train
+  return (report["seconds_step"] + report["seconds_input"]) / 3600 / report["step"]
 
 
 def _read_probes(probe_dir: str) -> tuple[dict[str, float], dict[str, list[float]]]:
@@ -183,8 +199,11 @@ def _settings(plan: StudyPlan) -> str:
   seeds = "one seed"
   if len(plan.all_seeds()) > 1:
     seeds = f"{len(plan.all_seeds())} seeds, mean ± standard deviation"
+  source = "No table of the ALBERT paper"
+  if plan.definition.paper:
+    source = f"{plan.definition.paper.capitalize()} of the ALBERT paper"
   return (
-    f"{plan.definition.paper.capitalize()} of the ALBERT paper, scale: {plan.scale}; "
+    f"{source}, scale: {plan.scale}; "
     f"{datetime.date.today():%d %B %Y}.\n"
     f"Text: {plan.input or 'installed documentation'}; `{flags}`; {seeds}. "
     "Held-out documents are the same for all arms."
@@ -256,7 +275,7 @@ def _draw(study: Study, rows: Sequence[Row], path: str) -> None:
   from matplotlib.figure import Figure  # Slow to load, and needed by no other command.
 
   panels = list(study.curves)
-  x_label = "update"
+  x_label = _X_LABELS[study.curves_over]
   if study.layers:
     panels = [("layers", name) for name in _LAYER_TITLES]
     x_label = "layer"
@@ -268,13 +287,16 @@ def _draw(study: Study, rows: Sequence[Row], path: str) -> None:
       style = f"C{number % 10}-"
       if number >= 10:
         style += "-"
-      for seed, (x, y) in enumerate(_curves(row, split, metric)):
+      for seed, (x, y) in enumerate(_curves(row, split, metric, study.curves_over)):
         # A label that begins with "_" is not in the legend: an arm has one entry.
         axes.plot(x, y, style, label="_" * seed + row.title, linewidth=1)
     axes.set_title(_panel_title(split, metric), fontsize=10, loc="left")
     axes.set_xlabel(x_label, fontsize=9)
     axes.grid(color="#e6e6e6")
-  figure.suptitle(f"{study.title} ({study.paper})")
+  title = study.title
+  if study.paper:
+    title += f" ({study.paper})"
+  figure.suptitle(title)
   handles, labels = grid[-1].get_legend_handles_labels()
   figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8)
   save_png(figure, path)
@@ -289,17 +311,22 @@ def _panel_title(split: str, metric: str) -> str:
   return title
 
 
-def _curves(row: Row, split: str, metric: str) -> list[tuple[Sequence[int], Sequence[float]]]:
-  """x and y for each seed: a metric over the updates, or over the layers."""
+def _curves(
+  row: Row, split: str, metric: str, over: str
+) -> list[tuple[Sequence[float], Sequence[float]]]:
+  """x and y for each seed: a metric over the updates, the hours, or the layers."""
   if split == "layers":
     # Layers are counted from 1.
     return [(range(1, 1 + len(layers[metric])), layers[metric]) for layers in row.layers]
   scale = 1.0
   if "accuracy" in metric:
     scale = 100.0
-  curves: list[tuple[Sequence[int], Sequence[float]]] = []
+  curves: list[tuple[Sequence[float], Sequence[float]]] = []
   for reports in row.reports:
+    x_per_step = 1.0
+    if over == "hours":
+      x_per_step = _hours_per_step([report for report in reports if report["split"] == "train"])
     points = [r for r in reports if r["split"] == split and r.get(metric) is not None]
-    steps = [report["step"] for report in points]
-    curves.append((steps, [scale * report[metric] for report in points]))
+    x = [x_per_step * report["step"] for report in points]
+    curves.append((x, [scale * report[metric] for report in points]))
   return curves

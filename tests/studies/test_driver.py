@@ -118,6 +118,22 @@ def test_table_and_plot_of_what_was_measured(tmp_path):
   assert (tmp_path / "lab/sentence_loss.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_hours_leave_out_the_minutes_in_which_the_machine_had_other_work(tmp_path):
+  plan = make_plan(tmp_path, "recipe", arms=("start", "paper"), seeds=(1,))
+  Commands().run(plan)
+  # An hour for each ten updates, but ten for the third.
+  clock = {10: 1, 20: 2, 30: 12, 40: 13, 50: 14}
+  reports = [
+    {"split": "train", "step": step, "examples_per_second": 8.0, "masked_lm_loss": 3.0}
+    | {"seconds_step": 3600.0 * hours - 60, "seconds_input": 60.0, "seconds_compile": 900.0}
+    for step, hours in clock.items()
+  ]
+  path = pathlib.Path(plan.seed_dir("runs", "paper", 1)) / "metrics.jsonl"
+  path.write_text("".join(json.dumps(report) + "\n" for report in reports))
+  [row] = [line for line in write_report(plan).splitlines() if line.startswith("| the paper's")]
+  assert row.startswith("| the paper's: dropout 0.1, masks of 15 % | 50 | 8.00 | 5.00 |")
+
+
 def test_the_average_is_the_papers(tmp_path):
   for name in ("squad1", "squad2", "mnli", "sst-2"):
     (tmp_path / "tasks" / name).mkdir(parents=True)

@@ -20,13 +20,13 @@ def blocks(page):
 
 def test_both_guides_have_commands():
   assert len(blocks(_GUIDE)) > 10
-  assert len(blocks(_SLICE)) == 1
+  assert len(blocks(_SLICE)) == 2
 
 
 @_each_page
 def test_every_block_is_valid_bash(page):
   for block in blocks(page):
-    script = re.sub(r"^tpu\$ ", "", block, flags=re.MULTILINE).replace("<this repository>", "URL")
+    script = re.sub(r"^tpu\$ ", "", block, flags=re.MULTILINE)
     done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
     assert done.returncode == 0, (block, done.stderr)
 
