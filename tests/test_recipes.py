@@ -130,7 +130,7 @@ def test_readme_and_guide_train_alike_on_the_machine_that_is_rented(repository_d
   table = (repository_dir / "docs" / "planner.md").read_text()
   machine = re.search(r"ACCELERATOR=(\S+)", guide)[1].replace("v5litepod", "v5e")
   steps = re.search(rf"^\| {machine} \| \S+ \| (\d+) \|", table, re.MULTILINE)[1]
-  expected = {"--flagfile=recipes/albert_base_v1.flags", f"--gradient_accumulation_steps={steps}"}
+  expected = {"--flagfile=recipes/albert_base_fast.flags", f"--gradient_accumulation_steps={steps}"}
   for text in (readme, guide):
     commands = [command for command in _COMMAND.findall(text) if "--tpu=local" in command]
     trained = [command for command in commands if "--doctor" not in command]

@@ -31,6 +31,8 @@ class Arm(NamedTuple):
   after: str = ""
   # Heading → the paper's number.
   paper: Mapping[str, float | str] = {}
+  # A common start has other numbers than what is compared, and would set the scale.
+  in_picture: bool = True
 
   def flags_at(self, scale: str) -> list[str]:
     """The flags of run_pretrain.py at a scale."""

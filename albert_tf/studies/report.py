@@ -43,6 +43,7 @@ class Row:
 
   title: str
   paper: Mapping[str, float | str]  # Heading → the paper's number.
+  in_picture: bool
   # Metric → a number for each seed.
   values: dict[str, list[float]] = dataclasses.field(default_factory=dict)
   # For each trained seed: its reports; and `l2`, `degrees` of each layer.
@@ -59,7 +60,7 @@ def write_report(plan: StudyPlan) -> str:
   rows: list[Row] = []
   warnings: list[str] = []
   for arm in plan.chosen_arms():
-    row = Row(title=arm.title_at(plan.scale), paper=arm.paper)
+    row = Row(title=arm.title_at(plan.scale), paper=arm.paper, in_picture=arm.in_picture)
     for seed in plan.all_seeds():
       # What this seed measured: in training, on the probes, on the tasks.
       run_dir = plan.seed_dir("runs", arm.name, seed)
@@ -282,7 +283,7 @@ def _draw(study: Study, rows: Sequence[Row], path: str) -> None:
   figure = Figure(figsize=(1.5 + 5.4 * len(panels), 4.6), dpi=100, layout="constrained")
   grid = figure.subplots(1, len(panels), squeeze=False)[0]
   for axes, (split, metric) in zip(grid, panels, strict=True):
-    for number, row in enumerate(rows):
+    for number, row in enumerate(row for row in rows if row.in_picture):
       # Matplotlib has ten colours, "C0" to "C9"; further arms are dashed.
       style = f"C{number % 10}-"
       if number >= 10:
