@@ -185,7 +185,6 @@ def test_texts_and_the_stored_threshold(tmp_path):
   ("changes", "depths"),
   [
     ({}, (1, 8)),
-    ({}, (1,)),
     ({}, (0, 4)),
     ({}, (1, 1, 4)),
     ({"sharing": "none"}, (1, 4)),

@@ -8,7 +8,6 @@ import shutil
 import numpy as np
 import pytest
 from reference import tokenization as reference
-import safetensors
 from support.tiny_run import as_bytes
 import tensorflow as tf
 
@@ -53,26 +52,11 @@ def test_of_two_exports_of_a_version_one_is_refused(tmp_path):
   assert sorted(tmp_path.rglob("*")) == [tmp_path / "1", tmp_path / "1/first"]
 
 
-def fail_as_safetensors(path: str) -> None:
-  """It replaces a link, so that /dev/full does not reach it."""
-  message = "Error while serializing: I/O error: No space left on device (os error 28)"
-  raise safetensors.SafetensorError(message)
-
-
-@pytest.mark.parametrize(
-  "write",
-  [
-    lambda path: tf.io.write_file(path, "text"),
-    fail_as_safetensors,
-    lambda path: pathlib.Path(path).write_text("text"),
-  ],
-  ids=["tensorflow", "safetensors", "python"],
-)
-def test_a_full_disk_is_named_whichever_library_meets_it(write, tmp_path, monkeypatch):
+def test_a_full_disk_is_named_by_tensorflow_and_by_python(tmp_path, monkeypatch):
   def export():
     with files.atomic_directory(str(tmp_path / "out/1")) as folder:
       os.symlink("/dev/full", f"{folder}/file")  # Each write fails as on a full disk.
-      write(f"{folder}/file")
+      tf.io.write_file(f"{folder}/file", "text")
 
   def name_of_full_file(path):
     os.symlink("/dev/full", f"{path}.tmp")
@@ -95,8 +79,6 @@ def test_encoder_equals_the_model_in_a_session(encoder, model, tokenizer, batch)
     text = batch["input_mask"][b].astype(bool) & ~np.isin(ids, [tokenizer.cls_id, tokenizer.sep_id])
     mean = expected["sequence_output"].numpy()[b, text].mean(0)
     np.testing.assert_allclose(outputs["mean_output"][b], mean, atol=1e-6)
-  one = encoder.run("tokens", {name: array[1:] for name, array in batch.items()})
-  np.testing.assert_allclose(one["pooled_output"], outputs["pooled_output"][1:], atol=1e-6)
 
 
 def test_fill_mask_equals_the_model_in_a_session(fill_mask, model, tokenizer, batch) -> None:

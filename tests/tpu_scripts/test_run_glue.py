@@ -12,22 +12,13 @@ from support import tiny_run
 from support.commands.child_processes import words
 from support.commands.script_runs import SCRIPT_FOLDERS, run_script
 from support.task_files import write_mrpc
-from support.tiny_finetuning import tiny_start
-
-from albert_tf.modeling import AlbertForPreTraining, initialize_variables, named_variables
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-  folder = tmp_path_factory.mktemp("pretrained")
-  model = AlbertForPreTraining(tiny_start().config)
-  # By a seed: what is learned in a minute depends on the first weights.
-  spread = model.config.initializer_range
-  initialize_variables(named_variables(model), seed=1, initializer_range=spread)
-  tiny_run.write_run(folder, model, tiny_run.tokenizer())
-  return folder
+  return tiny_run.write_pretrained(tmp_path_factory.mktemp("pretrained") / "run")
 
 
 @pytest.mark.slow
@@ -75,13 +66,11 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained):
   table.write_text("text,label\nthe sky,pos\ntrees,neg\n")
   custom = {"task_name": "custom", "data_dir": ""}
   cases = {
-    "--from_scratch": {"init_checkpoint": "", "do_train": True},
     "--data_dir": {"do_train": True, "data_dir": ""},
     "none of --do_train": {},
     "--do_train=True, --learning_rate=0.1": {
       "ensemble_of": f"{tmp_path}/a,{tmp_path}/b", "do_train": True, "learning_rate": 0.1, "init_checkpoint": "",
     },
-    "An ensemble needs several runs": {"ensemble_of": f"{tmp_path}/a", "init_checkpoint": ""},
     # Flags that the other mode reads.
     "--train_file=mine.csv": {"do_train": True, "train_file": "mine.csv"},
     "--label_column=stars": {"do_train": True, "label_column": "stars"},
@@ -89,8 +78,6 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained):
     "--eval_fraction=0.5": {**custom, "do_train": True, "eval_file": table, "eval_fraction": 0.5},
     "no --train_file": {**custom, "do_train": True},
     f"{tmp_path}/missing*.csv": {**custom, "do_train": True, "train_file": tmp_path / "missing*.csv"},
-    "'neg'": {**custom, "do_train": True, "train_file": table, "label_names": "neg,pos,neg"},
-    "learning_rate must be a finite number": {"do_train": True, "learning_rate": "inf"},
   }  # fmt: skip
   runs = run_script("run_glue", [words(common | flags) for flags in cases.values()])
   for message, run in zip(cases, runs, strict=True):
