@@ -71,10 +71,8 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained):
     "--do_train=True, --learning_rate=0.1": {
       "ensemble_of": f"{tmp_path}/a,{tmp_path}/b", "do_train": True, "learning_rate": 0.1, "init_checkpoint": "",
     },
-    # Flags that the other mode reads.
-    "--train_file=mine.csv": {"do_train": True, "train_file": "mine.csv"},
+    # A flag that the other mode reads.
     "--label_column=stars": {"do_train": True, "label_column": "stars"},
-    "--regression=True": {"do_train": True, "regression": True},
     "--eval_fraction=0.5": {**custom, "do_train": True, "eval_file": table, "eval_fraction": 0.5},
     "no --train_file": {**custom, "do_train": True},
     f"{tmp_path}/missing*.csv": {**custom, "do_train": True, "train_file": tmp_path / "missing*.csv"},
