@@ -188,7 +188,6 @@ def test_texts_and_the_stored_threshold(tmp_path):
     ({}, (0, 4)),
     ({}, (1, 1, 4)),
     ({"sharing": "none"}, (1, 4)),
-    ({"inner_group_num": 2}, (4,)),
   ],
 )
 def test_depths_that_cannot_be_trained_are_refused(changes, depths):

@@ -1,6 +1,5 @@
 """An exported model equals the Keras model, in every loader, and takes any batch."""
 
-import dataclasses
 import os
 import pathlib
 
@@ -151,7 +150,7 @@ def num_weights(model) -> int:
 
 
 def test_a_signature_for_each_depth_over_one_copy_of_the_weights(
-  fill_mask, exported, run_dir, tmp_path
+  fill_mask, exported, run_dir
 ) -> None:
   texts = {"text": as_bytes(TEXTS)}
   whole, shallow, deep = (
@@ -165,8 +164,3 @@ def test_a_signature_for_each_depth_over_one_copy_of_the_weights(
     np.testing.assert_array_equal(deep[name], array)
   assert np.abs(shallow["probabilities"] - deep["probabilities"]).max() > 1e-3
   assert stored_numbers(exported("fill_mask").path) == num_weights(model)
-  unshared = AlbertMaskedLM(
-    dataclasses.replace(model.config, sharing="none"), preprocessor=model.preprocessor
-  )
-  with pytest.raises(UserError, match="one block that all layers share"):
-    unshared.export(str(tmp_path / "unshared"), depths=(1, 2))
