@@ -1,11 +1,8 @@
 """Keras models with texts: the code of the documentation, exact files and exports, and refusals."""
 
 import json
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -13,6 +10,7 @@ import pytest
 from reference import tokenization as reference
 from serving.conftest import TASKS as SPECS
 from support import tiny_run, wordpiece
+from support.commands.child_processes import start_python
 import tensorflow as tf
 
 from albert_tf import AdamW, AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPreprocessor
@@ -186,9 +184,8 @@ def test_a_file_needs_one_import(run, in_folder):
     "import keras; from albert_tf import AlbertClassifier; m = keras.saving.load_model('m.keras'); import numpy as np;"
     f"np.save('out.npy', m.predict({TEXTS}, verbose=0)); print(type(m.optimizer).__name__)"
   )
-  options = {"capture_output": True, "text": True, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
-  done = subprocess.run([sys.executable, "-c", code], timeout=200, **options)
-  assert done.stdout.strip() == "AdamW", done.stderr[-2000:]
+  stdout, stderr = start_python("-c", code, PYTHONPATH=str(ROOT)).communicate(timeout=200)
+  assert stdout.strip() == "AdamW", stderr[-2000:]
   np.testing.assert_array_equal(np.load("out.npy"), model.predict(TEXTS, verbose=0))
 
 

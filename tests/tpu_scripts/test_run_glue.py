@@ -3,13 +3,11 @@
 import json
 import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from support import tiny_run
-from support.commands.child_processes import words
+from support.commands.child_processes import start_python, words
 from support.commands.script_runs import SCRIPT_FOLDERS, run_script
 from support.task_files import write_mrpc
 
@@ -96,13 +94,9 @@ text = run_glue.finetune_command.read_request(run_glue.Command).flags_text
 assert "of_tensorflow" in flags.FLAGS
 print(text)
 """
-  done = subprocess.run(
-    [sys.executable, "-c", code],
-    env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *SCRIPT_FOLDERS])},
-    capture_output=True,
-    text=True,
-  )
-  assert done.returncode == 0, done.stderr
-  lines = done.stdout.splitlines()
+  done = start_python("-c", code, PYTHONPATH=os.pathsep.join([str(ROOT), *SCRIPT_FOLDERS]))
+  stdout, stderr = done.communicate()
+  assert done.returncode == 0, stderr
+  lines = stdout.splitlines()
   assert "--task_name=mrpc" in lines
   assert not [line for line in lines if "of_tensorflow" in line]
