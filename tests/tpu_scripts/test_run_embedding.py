@@ -61,7 +61,6 @@ def test_scores_then_triples_then_scores_again(tmp_path):
   results = json.loads((tmp_path / "scores/results.json").read_text())
   assert results["best_metric"] == "spearman"
   assert f"spearman: {results['spearman']:.4f}" in scores.stdout
-  assert (tmp_path / "scores/saved_model/1/saved_model.pb").exists()
   assert len((tmp_path / "scores/predictions_test.tsv").read_text().splitlines()) == 5
   assert out.status == 0, out.stderr
   results = json.loads((tmp_path / "out/results.json").read_text())
