@@ -72,7 +72,6 @@ def test_the_threshold_is_stored_and_used(tmp_path, without_graphs):
   # At the least of the trained depths there is none.
   shallow = run(tmp_path / "run", task, do_train=False, train_depths=(), num_hidden_layers=1)
   assert "early_exit" not in shallow
-  json.dumps(results)
 
 
 def test_the_table_leaves_the_thresholds_of_labels_as_they_are(tmp_path, without_graphs):

@@ -53,12 +53,9 @@ def members(tmp_path_factory):
   return [str(path) for path in sorted(folder.iterdir())]
 
 
-def test_the_mean_of_one_is_itself_and_the_order_has_no_say(members):
+def test_the_mean_is_of_probabilities_and_the_order_has_no_say(members):
   task = text_task()
   outputs = [task.stored(member, "eval") for member in members]
-  for one in outputs:
-    assert task.evaluate(task.ensemble([one])) == pytest.approx(task.evaluate(one))
-    np.testing.assert_array_equal(task.predictions(task.ensemble([one])), task.predictions(one))
   of_runs = [special.softmax(each["logits"].astype(float), axis=-1) for each in outputs]
   probabilities = np.mean(of_runs, axis=0)
   for order in itertools.islice(itertools.permutations(outputs), 0, 720, 97):
@@ -98,7 +95,6 @@ def test_the_directory_of_an_ensemble(members, tmp_path):
   chosen = [each["directory"] for each in results["members"]]
   assert len(chosen) > 1
   assert results["accuracy"] == results["members"][-1]["score_with_it"]
-  assert results["accuracy"] >= max(each["score"] for each in results["candidates"])
   assert [each["directory"] for each in results["candidates"]] == members
   mean = task.ensemble([task.stored(member, "test") for member in sorted(chosen)])
   rows = (tmp_path / "a/predictions_test.tsv").read_text().splitlines()[1:]

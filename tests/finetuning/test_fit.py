@@ -68,7 +68,6 @@ def records(directory):
   "family",
   [
     {},
-    pytest.param({"pair": True, "classes": 3}, marks=pytest.mark.slow),
     pytest.param({"pair": True, "regression": True}, marks=pytest.mark.slow),
   ],
 )
@@ -190,8 +189,6 @@ def test_a_frozen_encoder_keeps_its_weights(tmp_path):
   after = weights(tmp_path / "frozen")
   changed = {name for name in before if not np.array_equal(before[name], after[name])}
   assert changed == {"output_weights", "output_bias"}
-  with pytest.raises(UserError, match="freeze_encoder True → False"):
-    run(tmp_path / "frozen", start=start, learning_rate=0.1)
 
 
 @pytest.mark.slow
@@ -218,7 +215,6 @@ def test_lamb_bfloat16_dropout_and_user_callbacks(tmp_path):
 
 def test_what_is_refused_leaves_no_directory(tmp_path):
   for message, changes in {
-    "clip_norm must be at least 0": {"clip_norm": float("nan")},
     "Seeds are different": {"seeds": (1, 1)},
     "warm-up must end within the run": {"num_warmup_steps": 9, "seeds": (1, 2)},
     r"divisible.*gradient_accumulation_steps=3": {"gradient_accumulation_steps": 3},

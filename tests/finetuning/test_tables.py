@@ -86,7 +86,6 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
     ("a.tsv", "text\tlabel\n \ta\n", "none in line 2 of"),
     # A stray quote would merge rows.
     ("a.csv", 'text,label\nx,a\n"abc,x\ndef" more,y\nz,b\n', "row at line 3 of"),
-    ("a.csv", 'text,label\nx,a\n"abc,x\n', "row at line 3 of"),
     ("a.parquet", "PAR1", "complete and undamaged"),
   ],
 )

@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
-from support.commands.child_processes import ending_with_this, free_addresses
+from support.commands.child_processes import free_addresses, start_python
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 
@@ -53,11 +52,9 @@ def run(tmp_path, places, action):
     config = {}
     if place == "two":
       config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
-    words = [sys.executable, "-c", _WORKER, str(tmp_path / place), str(index), action]
+    words = ["-c", _WORKER, str(tmp_path / place), str(index), action]
     environment = {"PYTHONPATH": os.pathsep.join(sys.path), "TF_CONFIG": json.dumps(config)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    command = ending_with_this(words)
-    workers.append(subprocess.Popen(command, env=os.environ | environment, **pipes))
+    workers.append(start_python(*words, **environment))
   try:
     outputs = [worker.communicate(timeout=280) for worker in workers]
   finally:

@@ -185,11 +185,9 @@ def test_texts_and_the_stored_threshold(tmp_path):
   ("changes", "depths"),
   [
     ({}, (1, 8)),
-    ({}, (1,)),
     ({}, (0, 4)),
     ({}, (1, 1, 4)),
     ({"sharing": "none"}, (1, 4)),
-    ({"inner_group_num": 2}, (4,)),
   ],
 )
 def test_depths_that_cannot_be_trained_are_refused(changes, depths):

@@ -100,18 +100,12 @@ def test_ops_of_python_and_of_other_libraries_are_found(tmp_path: pathlib.Path) 
     checks.check_ops(export)
 
 
-@pytest.mark.parametrize("shift", [0.0, 1.0])
-def test_rows_that_depend_on_others_are_found(shift: float) -> None:
+def test_rows_that_depend_on_others_are_found() -> None:
   def run(signature: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    x = inputs["x"]
-    y = np.concatenate([x, np.full_like(x, 9)], axis=1) if len(x) > 1 else x  # Padding may differ.
-    return {"y": y + shift * len(x)}
+    return {"y": inputs["x"] + len(inputs["x"])}
 
   call = Call("s", {"x": np.ones([2, 1], np.float32)}, {})
   export = types.SimpleNamespace(golden=[call], run=run)
-  if not shift:
-    assert "2 rows" in checks.check_batches(export)
-    return
   with pytest.raises(CheckFailed, match="row 0 in a batch and alone: y differs by"):
     checks.check_batches(export)
 

@@ -7,7 +7,6 @@ import pytest
 from support import tiny_run
 
 from albert_tf import AlbertClassifier
-from albert_tf.serving.check import check_saved_model
 from albert_tf.serving.loaded_model import LoadedModel
 from albert_tf.serving.server import RequestError, Servable
 
@@ -67,12 +66,6 @@ def test_the_answers_are_those_of_the_model(model, loaded):
 def test_each_row_has_its_own_threshold(loaded):
   answer = ask(loaded, threshold=np.array([1, 0, 1], np.float32))
   np.testing.assert_array_equal(answer["layers"], [4, 1, 4])
-
-
-@pytest.mark.slow
-def test_the_export_passes_its_checks(export):
-  failed = [result for result in check_saved_model(str(export)) if not result.passed]
-  assert not failed
 
 
 def test_requests_with_and_without_a_threshold(export):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from serving.conftest import TASKS
 from support.tiny_run import as_bytes, write_fine_tuned_run
-import tensorflow as tf
+from support.tiny_step import eagerly
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad.features import make_features
@@ -23,15 +23,6 @@ SAME = {"max_windows": 12}  # As the fixture exports.
 BOTH_SQUADS = pytest.mark.parametrize(
   "key", ["squad_2.0", pytest.param("squad_1.1", marks=pytest.mark.slow)]
 )
-
-
-def eagerly(method: Any, *arguments: Any, **options: Any) -> Any:
-  """Calls without tracing; the graph is that of the SavedModel, which is compared with."""
-  tf.config.run_functions_eagerly(True)
-  try:
-    return method(*arguments, **options)
-  finally:
-    tf.config.run_functions_eagerly(False)
 
 
 def loaded(export: Any, **options: Any) -> Any:
@@ -75,7 +66,8 @@ def test_labels(key: str, exported) -> None:
 @BOTH_SQUADS
 def test_answers(key: str, exported) -> None:
   model = loaded(exported(key))
-  answers = eagerly(model.answer, QUESTIONS, TEXTS, batch_size=3, **SAME)
+  with eagerly():  # The graph is that of the SavedModel, which is compared with.
+    answers = model.answer(QUESTIONS, TEXTS, batch_size=3, **SAME)
   inputs = {"question": as_bytes(QUESTIONS), "context": as_bytes(TEXTS)}
   served = exported(key).session.run("serving_default", inputs)
   assert [answer.text for answer in answers] == decoded(served["answer"])
@@ -91,7 +83,8 @@ def test_answers(key: str, exported) -> None:
 def test_tags(exported) -> None:
   model = loaded(exported("tags"))
   texts = [*TEXTS, "the sky " * 200]
-  tagged = eagerly(model.tag, texts, batch_size=2, **SAME)
+  with eagerly():
+    tagged = model.tag(texts, batch_size=2, **SAME)
   served = exported("tags").session.run("serving_default", {"text": as_bytes(texts)})
   assert [text.truncated for text in tagged] == served["truncated"].tolist() == [False] * 4 + [True]
   assert any(text.entities for text in tagged)
@@ -113,7 +106,8 @@ def test_masks(exported) -> None:
   exported = exported("fill_mask")
   texts = ["the [MASK] is [MASK]", "no mask", "[MASK], [MASK] and [MASK]"]
   model = AlbertMaskedLM.from_pretrained(exported.source)
-  filled = eagerly(model.fill, texts, top_k=10, batch_size=2)
+  with eagerly():
+    filled = model.fill(texts, top_k=10, batch_size=2)
   served = exported.session.run("serving_default", {"text": as_bytes(texts)})
   assert [len(masks) for masks in filled] == served["num_masks"].tolist() == [2, 0, 3]
   for row, masks in enumerate(filled):

@@ -5,15 +5,13 @@ import functools
 import http.client
 import json
 import socket
-import subprocess
-import sys
 import time
 from urllib import error as urllib_error
 from urllib import request as urllib_request
 
 import numpy as np
 import pytest
-from support.commands.child_processes import ending_with_this
+from support.commands.child_processes import start_python
 from support.tiny_run import as_bytes
 
 from albert_tf.errors import UserError
@@ -79,7 +77,6 @@ NESTED = functools.reduce(lambda inner, _: [inner], range(300), "a")  # In 300 l
     ("words:predict", {"signature_name": "x", "instances": ["a"]}, 400, "The model has: "),
     ("words:predict", {"instances": [5]}, 400, "text: "),
     ("words:predict", {"inputs": {"text": ["a"], "more": ["b"]}}, 400, "must be named text"),
-    ("words:predict", {"inputs": {"text": "a"}}, 400, "must have the shape"),
     ("words:predict", {"instances": ["a"] * (MAX_BATCH_SIZE + 1)}, 400, "smaller batches"),
     ("words:predict", {"inputs": {"text": NESTED}}, 400, "text must have the shape (None,)"),
     ("words:predict", {"signature_name": "mlm", "inputs": MANY_POSITIONS}, 400, "max_position_embeddings"),
@@ -159,8 +156,7 @@ def test_names_and_ports(served, exported):
 @pytest.mark.slow
 def test_the_command_serves_until_it_is_ended(exported, repository_dir):
   program = str(repository_dir / "tpu_scripts/serve_locally.py")
-  command = [sys.executable, program, "--port=0", f"--saved_model={exported('value').path}"]
-  with subprocess.Popen(ending_with_this(command), stdout=subprocess.PIPE, text=True) as process:
+  with start_python(program, "--port=0", f"--saved_model={exported('value').path}") as process:
     lines = iter(process.stdout.readline, "")
     url = next(line.split()[1] for line in lines if line.startswith("REST"))
     assert ask(f"{url}:predict", {"instances": ["a text"]})[0] == 200

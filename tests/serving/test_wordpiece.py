@@ -11,6 +11,7 @@ from support.tiny_run import as_bytes
 from support.wordpiece import SPECIAL
 import tensorflow as tf
 
+from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.keras_api.exports import export_saved_model, open_model
@@ -64,8 +65,19 @@ def test_fill_mask(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: WordP
   "vocabulary", [pytest.param("vocab.txt", marks=pytest.mark.slow), "vocab_chinese.txt"]
 )
 def test_straight_from_a_tf_hub_module(tmp_path: pathlib.Path, model, tokenizer, vocabulary: str):
-  hub = tiny_run.write_hub(tmp_path / "hub", model, tokenizer, vocabulary)
-  module = make_module(open_model("encoder", hub), ExportSettings(), None)
+  """As Google's are, unpacked: no sentence-order head, and a vocabulary under a name of its own."""
+  assets = tmp_path / "assets"
+  for folder in (assets, tmp_path / "variables"):
+    folder.mkdir()
+  (tmp_path / "saved_model.pb").touch()
+  (assets / "albert_config.json").write_text(model.config.to_json_string())
+  tokenizer.save_pretrained(str(assets))
+  (assets / "tokenizer.json").unlink()
+  (assets / "vocab.txt").rename(assets / vocabulary)
+  values = tiny_run.values_of(model)
+  kept = {name: value for name, value in values.items() if "seq_relationship" not in name}
+  write_bundle(str(tmp_path / "variables/variables"), kept)
+  module = make_module(open_model("encoder", str(tmp_path)), ExportSettings(), None)
   outputs = module.text(tf.constant(TEXTS))
   batch = reference.batch(tokenizer, TEXTS)
   np.testing.assert_array_equal(outputs["input_ids"], batch["input_ids"])

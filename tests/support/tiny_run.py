@@ -13,7 +13,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.keras_api.tasks import CLASS_OF_KIND
 from albert_tf.modeling import AlbertForPreTraining, named_variables
-from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig, WordPieceTokenizer
+from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig
 
 WORDS = "the sky is blue and green grass grows under old trees while small birds sing all day long".split()
 
@@ -86,26 +86,3 @@ def write_fine_tuned_run(
   _write(directory, model, tokenizer, "checkpoints/best/model.ckpt-7")
   task.save(str(directory))
   return model
-
-
-def write_hub(
-  directory: pathlib.Path,
-  model: AlbertForPreTraining,
-  tokenizer: AlbertTokenizer | WordPieceTokenizer,
-  vocabulary: str,
-) -> str:
-  """A TF-Hub module, unpacked, as Google's are: no sentence-order head, assets under names of their own."""
-  assets = directory / "assets"
-  for folder in (assets, directory / "variables"):
-    folder.mkdir(parents=True)
-  (directory / "saved_model.pb").write_bytes(b"")
-  (assets / "albert_config.json").write_text(model.config.to_json_string())
-  tokenizer.save_pretrained(str(assets))
-  (assets / "tokenizer.json").unlink()
-  (source,) = [path for path in assets.iterdir() if path.suffix in (".model", ".txt")]
-  source.rename(assets / vocabulary)
-  variables = {
-    name: value for name, value in values_of(model).items() if "seq_relationship" not in name
-  }
-  write_bundle(str(directory / "variables/variables"), variables)
-  return str(directory)

@@ -26,16 +26,7 @@ def test_from_text_to_words(tmp_path: pathlib.Path) -> None:
   flags.append(f"--order_recipe={tmp_path}/recipe.flags")
   done = run_command("tpu_scripts/demo.py", f"--output_dir={work}", *flags)
   assert done.returncode == 0, done.stdout + done.stderr
-  titles = [
-    "Text",
-    "Vocabulary",
-    "TFRecords",
-    "Pretraining",
-    "Pretraining",
-    "SavedModel",
-    "Fill-mask",
-  ]
-  assert re.findall(r"^\[\d/7\] ([\w-]+)", done.stdout, re.MULTILINE) == titles
+  assert re.findall(r"^\[(\d)/7\] ", done.stdout, re.MULTILINE) == list("1234567")
   rows = ["masked-LM accuracy", "always the most frequent token", "sentence-order accuracy"]
   rows += ["always the more frequent label", "time in all"]
   for row in rows:

@@ -142,7 +142,6 @@ def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
   report = task.evaluate(outputs["test"], "test")
   assert (report["HasAns_f1"], report["NoAns_f1"], report["best_f1_thresh"]) == (0.0, 100.0, 10.0)
   assert report["best_f1"] > 97.0
-  assert report["total"] == 36
   # Asked for, the reported questions choose: as in the original.
   same = dataclasses.replace(files, selection_split="predict")
   task = SquadTask(read_splits(same), version="2.0", settings=SIZES, tokenizer=tokenizer)
