@@ -17,10 +17,9 @@ from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
 
 _HOLDER = """
-import sys, time
-from albert_tf.lock import DirectoryLock
-from albert_tf import files, json_files
+import sys
 from albert_tf.errors import UserError
+from albert_tf.lock import DirectoryLock
 lock = DirectoryLock(sys.argv[1])
 try:
   lock.acquire()

@@ -80,18 +80,12 @@ def test_transformers_gives_our_ids(name, most, shared_dir, tmp_path):
 @pytest.mark.parametrize(
   "settings", [*SETTINGS, TokenizerConfig(do_lower_case=False, keep_accents=True)]
 )
-def test_our_settings_come_back_from_their_folder(settings, tmp_path):
-  write_folder(tmp_path / "model", pathlib.Path(SPM_MODEL).read_bytes(), settings)
-  assert find_tokenizer(str(tmp_path / "model"))[1] == settings
-
-
-def test_a_folder_with_tokenizer_json_alone_has_its_tokenizer(tmp_path):
-  model = pathlib.Path(SPM_MODEL).read_bytes()
-  for number, settings in enumerate(SETTINGS):
-    folder = tmp_path / str(number)
-    write_folder(folder, model, settings)
-    (folder / "spiece.model").unlink()
-    assert_is(load_tokenizer(str(folder)), AlbertTokenizer(model, settings))
+def test_a_folder_has_its_tokenizer_also_with_tokenizer_json_alone(settings, tmp_path):
+  folder, model = tmp_path / "model", pathlib.Path(SPM_MODEL).read_bytes()
+  write_folder(folder, model, settings)
+  assert find_tokenizer(str(folder))[1] == settings
+  (folder / "spiece.model").unlink()
+  assert_is(load_tokenizer(str(folder)), AlbertTokenizer(model, settings))
 
 
 @pytest.mark.parametrize(

@@ -98,19 +98,6 @@ def test_precision_policies(name, policy):
     assert_equal_outputs(outputs[key], reference(inputs)[key], atol=close)
 
 
-@pytest.mark.parametrize("name", ["encoder", "encoder_while"])
-def test_masked_tokens_do_not_matter(name):
-  model, _ = make(name)
-  real = INPUTS["input_mask"].astype(bool)
-
-  def output(**changes):
-    return model({**INPUTS, **changes})["sequence_output"].numpy()
-
-  want, got = output(), output(input_ids=np.where(real, IDS, 13))
-  np.testing.assert_allclose(got[real], want[real], atol=1e-6)
-  assert not np.allclose(got[~real], want[~real])
-
-
 def test_inputs_that_are_left_out_are_ones_and_zeros():
   model = randomize(AlbertEncoder(CONFIG))
   explicit = {"input_mask": np.ones_like(IDS), "segment_ids": np.zeros_like(IDS)}
@@ -171,14 +158,10 @@ def test_a_depth_counts_layers_of_all_their_blocks():
   assert_equal_outputs(got, want, atol=0)
 
 
-@pytest.mark.parametrize(
-  "changes", [{"sharing": "none"}, {"num_hidden_groups": 2}, {"inner_group_num": 2}]
-)
-def test_another_depth_is_refused_where_layers_differ(changes):
-  model = AlbertEncoder(dataclasses.replace(CONFIG, **changes))
-  [(name, value)] = changes.items()
+def test_another_depth_is_refused_where_layers_differ():
+  model = AlbertEncoder(dataclasses.replace(CONFIG, inner_group_num=2))
   for depths in ({"depth": 1}, {"also_read": [1]}):
-    with pytest.raises(UserError, match=f"{name}={value}"):
+    with pytest.raises(UserError, match="inner_group_num=2"):
       model(INPUTS, **depths)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from reference.lamb import lamb_step, rate
 from support.goldens import golden, golden_checkpoint
+from support.stacks import needs_host_xla
 import tensorflow as tf
 
 from albert_tf import compat
@@ -14,13 +15,8 @@ from albert_tf.optim.config import (
   ScheduleConfig,
   scale_learning_rate,
 )
-from albert_tf.optim.lamb import lamb_update, rate_after_steps, trust_ratio
+from albert_tf.optim.lamb import clip_by_global_norm, lamb_update, rate_after_steps, trust_ratio
 from albert_tf.optim.optimizer import assign_decay, build_optimizer
-
-
-def random_state(rng, shape=(3, 5)):
-  p, g, m = (rng.standard_normal(shape).astype(np.float32) for _ in range(3))
-  return p, g, m, np.square(rng.standard_normal(shape)).astype(np.float32)
 
 
 @pytest.mark.parametrize("bias_correction", [False, True])
@@ -28,7 +24,8 @@ def random_state(rng, shape=(3, 5)):
   ("decay", "adapt"), [(True, True), (True, False), (False, True), (False, False)]
 )
 def test_lamb_equals_numpy(bias_correction, decay, adapt):
-  p, g, m, v = random_state(np.random.default_rng(1))
+  p, g, m, v = np.random.default_rng(1).standard_normal((4, 3, 5)).astype(np.float32)
+  v = np.square(v)
   hyperparameters = MomentHyperparameters(beta_1=0.8, beta_2=0.95, epsilon=1e-3, weight_decay=0.3,
                                           bias_correction=bias_correction)  # fmt: skip
   got = lamb_update(p, g, m, v, learning_rate=0.02, step=4, hyperparameters=hyperparameters, decay=decay,
@@ -136,3 +133,46 @@ def test_scaling_rules():
   assert scale_learning_rate(0.00176, 1024, rule="sqrt") == pytest.approx(0.00088)
   assert scale_learning_rate(0.00176, 1024, rule="linear") == pytest.approx(0.00044)
   assert scale_learning_rate(0.00176, 1024, rule="none") == 0.00176
+
+
+# ------------------------------------------------------------------ the training loop's optimizer
+
+
+def initial_values():
+  rng = np.random.default_rng(0)
+  return {
+    "a/kernel": rng.standard_normal((3, 5)).astype("f"),
+    "a/bias": rng.standard_normal(5).astype("f"),
+  }
+
+
+@needs_host_xla
+@pytest.mark.parametrize("name", ["lamb", "adamw"])
+def test_compiles_with_xla_to_the_same_update(name):
+  """TPUs compile the whole step, so the update must not need the host."""
+  results = []
+  for compiled in (False, True):
+    variables = {key: tf.Variable(value) for key, value in initial_values().items()}
+    config = OptimizerConfig(name=name, bias_correction=True, num_warmup_steps=2)
+    optimizer = build_optimizer(config, variables)
+
+    @tf.function(jit_compile=compiled)
+    def step(variables=variables, optimizer=optimizer, config=config):
+      clipped, _ = clip_by_global_norm({key: tf.sin(v) for key, v in variables.items()}, 1.0)
+      return optimizer.apply(clipped, rate_after_steps(optimizer.step, config))
+
+    for _ in range(3):
+      step()
+    results.append({**variables, **optimizer.slots()})
+  for key in results[0]:
+    np.testing.assert_allclose(results[0][key], results[1][key], rtol=1e-5, atol=1e-7, err_msg=key)
+
+
+def test_norms_are_those_of_the_weights_and_of_what_was_applied():
+  variables = {name: tf.Variable(value) for name, value in initial_values().items()}
+  optimizer = build_optimizer(OptimizerConfig(), variables)
+  before = np.concatenate([value.ravel() for value in initial_values().values()])
+  norms = optimizer.apply({name: tf.ones_like(value) for name, value in variables.items()}, 0.5)
+  after = np.concatenate([variable.numpy().ravel() for variable in variables.values()])
+  np.testing.assert_allclose(norms.weight_norm, np.linalg.norm(before), rtol=1e-6)
+  np.testing.assert_allclose(norms.update_norm, np.linalg.norm(before - after), rtol=1e-5)

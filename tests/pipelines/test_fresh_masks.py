@@ -179,24 +179,18 @@ def test_a_drawn_order_is_one_of_the_two_with_its_label():
   turned = []
   for row, text in enumerate(texts):
     tokens = int(batch[names.INPUT_MASK][row].numpy().sum())
-    second = int(batch[names.SEGMENT_IDS][row].numpy().sum())
-    first = text[1 : tokens - second]  # With its [SEP].
-    other = np.concatenate([text[:1], text[tokens - second : tokens], first, text[tokens:]])
-    swapped = second > 1 and bool(
+    segments = batch[names.SEGMENT_IDS][row].numpy().copy()
+    begin = tokens - int(segments.sum())
+    swapped = bool(
       result[names.SENTENCE_ORDER_LABELS][row] != batch[names.SENTENCE_ORDER_LABELS][row]
     )
-    np.testing.assert_array_equal(found[row], other if swapped else text)
-    begin = len(text) if second <= 1 else tokens - (len(first) if swapped else second)
-    expected = (
-      np.zeros(len(text))
-      if second <= 1
-      else np.isin(np.arange(len(text)), np.arange(begin, tokens))
-    )
-    np.testing.assert_array_equal(
-      result[names.SEGMENT_IDS][row][: len(text)],
-      np.where(second == 1, batch[names.SEGMENT_IDS][row], expected),
-    )
-    if second > 1:
+    if swapped:  # Each segment with its [SEP].
+      a, b = text[1:begin].copy(), text[begin:tokens].copy()
+      text[1:tokens] = np.concatenate([b, a])
+      segments[1:tokens] = np.repeat([0, 1], [len(b), len(a)])
+    np.testing.assert_array_equal(found[row], text)
+    np.testing.assert_array_equal(result[names.SEGMENT_IDS][row], segments)
+    if begin < tokens - 1:
       turned.append(swapped)
   assert abs(np.mean(turned) - 0.5) < 4 * 0.5 / np.sqrt(len(turned))
   again = mask_again(masking, batch, epoch=3)[names.SENTENCE_ORDER_LABELS]

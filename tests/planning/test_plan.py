@@ -82,14 +82,8 @@ def test_bad_input():
   importlib.util.find_spec("libtpu") is None or importlib.util.find_spec("jax") is None,
   reason="needs jax and libtpu: the extra tpu-compile",
 )
-def test_a_real_compile(tmp_path):
-  config = AlbertConfig(vocab_size=96, embedding_size=16, hidden_size=32, num_hidden_layers=2,
-                        num_attention_heads=2, intermediate_size=64, max_position_embeddings=32)  # fmt: skip
-  (tmp_path / "config.json").write_text(config.to_json_string())
-  done = run_command(
-    "tpu_scripts/compile_for_tpu.py", f"--albert_config_file={tmp_path / 'config.json'}", "--topology=v3:2x2",
-    "--per_core_batch_size=2",
-    "--max_seq_length=16", "--max_predictions_per_seq=4",
-  )  # fmt: skip
+def test_a_real_compile():
+  flags = ("--size=tiny", "--topology=v3:2x2", "--per_core_batch_size=2", "--max_seq_length=16")
+  done = run_command("tpu_scripts/compile_for_tpu.py", *flags, "--max_predictions_per_seq=4")
   assert done.returncode == 0, done.stderr
   assert "[compiler]" in done.stdout

@@ -27,23 +27,18 @@ SETTINGS = PretrainingSettings(
   input_files=(),
   output_dir="",
   model=tiny_config(),
-  optimizer=OptimizerConfig(),
+  optimizer=OptimizerConfig(num_train_steps=100, num_warmup_steps=1),
   step=StepConfig(),
   max_seq_length=16,
   max_predictions_per_seq=3,
 )
 
 
-def make(directory, num_train_steps=100, **options):
-  optimizer = OptimizerConfig(num_train_steps=num_train_steps, num_warmup_steps=1)
-  settings = dataclasses.replace(SETTINGS, output_dir=str(directory), optimizer=optimizer)
-  return Reporter(settings, **options)
-
-
-def run(directory, steps, *, start_step=0, metrics=METRICS, **settings):
+def run(directory, steps, *, metrics=METRICS, **options):
+  settings = dataclasses.replace(SETTINGS, output_dir=str(directory))
   machine = Machine(model_flops_per_example=5e9)
   with contextlib.redirect_stderr(io.StringIO()) as stream:
-    reporter = make(directory, 100, start_step=start_step, machine=machine, **settings)
+    reporter = Reporter(settings, machine=machine, **options)
     for step in steps:
       reporter.train(step, metrics, updates=10, seconds=2.0, examples=320, tokens=40_960)
       reporter.eval(step, HELD_OUT)

@@ -6,9 +6,16 @@ import functools
 import numpy as np
 import pytest
 from support.goldens import TINY_CONFIG, golden, golden_checkpoint
-from support.stacks import needs_host_xla
+from support.stacks import needs_addons, needs_host_xla
 from support.tiny_records import SPEC, random_examples, tiny_config, write_records
-from support.tiny_step import EAGER_INPUT, distributed_iterator, eagerly, make_step, one_device
+from support.tiny_step import (
+  EAGER_INPUT,
+  OPTIMIZER,
+  distributed_iterator,
+  eagerly,
+  make_step,
+  one_device,
+)
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
@@ -61,6 +68,20 @@ def test_the_update_is_that_of_the_whole_batch(
   for updates in (2, 3):
     step.run(iterator, tf.constant(updates))
   assert_same_weights(values_of(variables), reference_weights)
+
+
+@needs_addons
+def test_tensorflow_addons_lamb_on_two_replicas(mirrored_2, index):
+  weights = []
+  for strategy, options in (
+    (one_device(), {"name": "lamb", "bias_correction": True}),
+    (mirrored_2, {"name": "tfa_lamb"}),
+  ):
+    config = dataclasses.replace(OPTIMIZER, **options)
+    step, variables, _ = make_step(strategy, tiny_config(), config, global_batch_size=32)
+    step.run(distributed_iterator(strategy, index, 32), tf.constant(5))
+    weights.append(values_of(variables))
+  assert_same_weights(*weights)
 
 
 def test_one_trace_for_all_depths_and_metrics_add_up(index):

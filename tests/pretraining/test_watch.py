@@ -73,7 +73,6 @@ def test_plateau_is_told_once_and_again_when_it_lasts_twice_as_long():
     ({"learning_rate": 1e-5}, ["0.0057 times what"]),
     ({"num_warmup_steps": 0}, ["warm-up of 0 steps"]),
     ({"num_train_steps": 5000}, ["62.50% of the run"]),
-    ({"learning_rate": 0.003, "batch_size": 64, "width": 3}, []),
     ({"name": "adamw", "learning_rate": 0.003}, ["7.5 times"]),
     ({"name": "adamw", "learning_rate": 1e-4, "batch_size": 256}, []),
     ({"batch_size": 32, "num_train_steps": 5000}, ["11 times", "62.50%"]),

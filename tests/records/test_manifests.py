@@ -37,10 +37,9 @@ _MANIFEST = Manifest(
 )
 
 
-def _directory(folder, name, *, held_out=2, **changes):
+def _directory(folder, name, **changes):
   """A directory of empty record files; returns the paths of those to train on and of the held-out one."""
-  held_out_file = RecordFile("eval-0", "eval", held_out, 1, "01")
-  manifest = dataclasses.replace(_MANIFEST, files=(*_MANIFEST.files[:-1], held_out_file), **changes)
+  manifest = dataclasses.replace(_MANIFEST, **changes)
   (folder / name).mkdir()
   for file in manifest.files:
     (folder / name / file.name).touch()

@@ -1,6 +1,5 @@
 """Ranges of pieces in the original text, in plain Python: the reference of `tokenization.graph_offsets`."""
 
-from collections.abc import Callable
 import functools
 import itertools
 import re
@@ -28,7 +27,9 @@ def encode_with_offsets(
     index: [tokenizer.pieces[part] for part in parts]
     for index, parts in tokenizer.digit_comma_ids.items()
   }
-  is_visible = visibility(processor)
+  # SentencePiece drops control characters and signs of direction, and takes zero-width spaces for spaces. No piece
+  # begins or ends with one of them, so that the same words are the same answer. `graph_offsets` counts as this does.
+  is_visible = functools.cache(lambda char: visible_width(processor.normalize(char)) > 0)
   aligned = normalize_with_alignment(text, **tokenizer.config.normalization)
   shown = [is_visible(char) for char in aligned.text]
   visible = list(itertools.compress(range(len(shown)), shown))  # Places in `aligned`.
@@ -75,15 +76,6 @@ def differences(
       if (start, max(start, before)) != (a, max(a, b)):
         found.append((text, tokenizer.pieces[piece], text[start:before], text[a:b]))
   return found
-
-
-def visibility(processor: sentencepiece.SentencePieceProcessor) -> Callable[[str], bool]:
-  """Whether a normalised character leaves anything in pieces: not white space, nor what SentencePiece drops.
-
-  SentencePiece drops control characters and signs of direction, and takes zero-width spaces for spaces. No piece
-  begins or ends with one of them, so that the same words are the same answer. `graph_offsets` counts as this does.
-  """
-  return functools.cache(lambda char: visible_width(processor.normalize(char)) > 0)
 
 
 class AlignedText(NamedTuple):

@@ -13,15 +13,20 @@ def is_character(char: str) -> bool:
   return not (is_surrogate or 0xFDD0 <= code <= 0xFDEF or code & 0xFFFE == 0xFFFE)
 
 
-def encode(processor, text: str, *, lower: bool, strip: bool) -> list[int]:
-  """Ids of `text` by a `sentencepiece.SentencePieceProcessor`, with the digit-comma rule `strip` or not."""
+def normalize(text: str, *, lower: bool, quotes: bool = False) -> str:
+  """Without accents and repeated white space; `quotes`: with one sign for TeX's pairs."""
   text = " ".join(text.strip().split())
+  if quotes:
+    text = text.replace("``", '"').replace("''", '"')
   text = unicodedata.normalize("NFKD", text)
   text = "".join([char for char in text if not unicodedata.combining(char)])
-  if lower:
-    text = text.lower()
+  return text.lower() if lower else text
+
+
+def encode(processor, text: str, *, lower: bool, strip: bool) -> list[int]:
+  """Ids of `text` by a `sentencepiece.SentencePieceProcessor`, with the digit-comma rule `strip` or not."""
   pieces: list[str] = []
-  for piece in processor.encode(text, out_type=str):
+  for piece in processor.encode(normalize(text, lower=lower), out_type=str):
     if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
       number = processor.encode(piece[:-1].replace("▁", ""), out_type=str)
       if strip and piece[0] != "▁" and number[0][0] == "▁":

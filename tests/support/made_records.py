@@ -21,7 +21,6 @@ def make(
   *,
   block_bytes: int = 2000,
   runner: Any = make_locally,
-  options: CorpusOptions | None = None,
   notice: Callable[[str], None] = lambda text: None,
   **more: Any,
 ) -> Manifest:
@@ -33,7 +32,7 @@ def make(
       corpus,
       str(output_dir),
       tokenizer=tokenizer,
-      options=options or CorpusOptions(input_format="lines"),
+      options=CorpusOptions(input_format="lines"),
       **more,
     )
     return create_records(work, runner, notice=notice)

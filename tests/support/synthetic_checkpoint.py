@@ -26,11 +26,10 @@ def random_variables(config, heads=("masked_lm", "sentence_order"), *, num_label
   }
 
 
-def write_tf1(directory, config, variables, *, prefix="", name="model.ckpt-best"):
+def write_tf1(directory, config, variables, *, name="model.ckpt-best"):
   """Writes a directory as the original release has it; returns its path."""
   directory.mkdir(parents=True, exist_ok=True)
-  tensors = {prefix + key: value for key, value in variables.items()}
-  bundle.write_bundle(str(directory / name), tensors)
+  bundle.write_bundle(str(directory / name), variables)
   (directory / "albert_config.json").write_text(config.to_json_string())
   return str(directory)
 

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
-_SYLLABLES = ("ka", "to", "mi", "ren", "sol", "vi", "an", "tur", "pel", "go", "ish", "er")
-SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+SYLLABLES = ("ka", "to", "mi", "ren", "sol", "vi", "an", "tur", "pel", "go", "ish", "er")
 
 
 def words(rng: np.random.Generator, count: int) -> list[str]:
   """Words of one to four syllables, now and then a number, an apostrophe or punctuation."""
   result = []
   for _ in range(count):
-    word = "".join(rng.choice(_SYLLABLES, rng.integers(1, 5)))
+    word = "".join(rng.choice(SYLLABLES, rng.integers(1, 5)))
     match rng.integers(0, 20):
       case 0:
         word = str(rng.integers(0, 5000)) + ","
@@ -31,8 +30,8 @@ def words(rng: np.random.Generator, count: int) -> list[str]:
   return result
 
 
-def sentence(rng: np.random.Generator, *, max_words: int = 12) -> str:
-  return " ".join(words(rng, int(rng.integers(1, max_words + 1)))) + "."
+def sentence(rng: np.random.Generator) -> str:
+  return " ".join(words(rng, int(rng.integers(1, 13)))) + "."
 
 
 def documents(rng: np.random.Generator, count: int, *, max_sentences: int = 9) -> list[list[str]]:

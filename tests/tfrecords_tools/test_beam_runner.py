@@ -11,6 +11,7 @@ from support import made_records, tiny_corpus
 from support.made_records import contents
 
 from albert_tf.errors import UserError
+from tfrecords_tools.pretraining.local import make_locally
 from tfrecords_tools.pretraining.settings import RecordSettings
 
 pytest.importorskip("apache_beam")
@@ -42,20 +43,17 @@ def corpus(tmp_path_factory):
 
 
 @pytest.fixture
-def make(tiny_tokenizer):
+def make_beam(tiny_tokenizer):
   """Makes records with small blocks, on this machine."""
-  return functools.partial(made_records.make, tokenizer=tiny_tokenizer, settings=_CHOICES)
-
-
-@pytest.fixture
-def make_beam(make):
-  return functools.partial(make, runner=make_on_beam)
+  return functools.partial(
+    made_records.make, tokenizer=tiny_tokenizer, settings=_CHOICES, runner=make_on_beam
+  )
 
 
 def test_a_failed_pipeline_runs_again_to_the_bytes_of_the_local_runner(
-  corpus, make, make_beam, tmp_path, monkeypatch
+  corpus, make_beam, tmp_path, monkeypatch
 ):
-  make(corpus, tmp_path / "whole")
+  make_beam(corpus, tmp_path / "whole", runner=make_locally)
   written = []
 
   def fail_once(job, name, *arguments):

@@ -68,15 +68,12 @@ def whole(corpus, tiny_tokenizer, tmp_path_factory):
   return directory, _make(corpus, directory, tiny_tokenizer)
 
 
-def _command(arguments):
+def _run(arguments, **more):
   """The command, which starts workers for little text too."""
   code = "import runpy; from tfrecords_tools.pretraining import local; local._WORTH_PROCESSES = 0"
   program = f"{code}; runpy.run_path({str(_COMMAND)!r}, run_name='__main__')"
-  return [sys.executable, "-c", program, *map(str, arguments)]
-
-
-def _run(arguments, **more):
-  return subprocess.run(_command(arguments), capture_output=True, text=True, check=False, **more)
+  words = [sys.executable, "-c", program, *arguments]
+  return subprocess.run(words, capture_output=True, text=True, check=False, **more)
 
 
 @pytest.fixture

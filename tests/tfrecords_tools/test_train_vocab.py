@@ -49,13 +49,6 @@ def test_command_makes_albert_ids_and_the_same_bytes(tmp_path, sentences):
   assert [line.split("\t")[0] for line in vocab] == tokenizer.pieces
 
 
-def test_settings_travel_with_the_model(tmp_path, sentences):
-  spec = vocabulary.VocabularySpec(vocab_size=130, do_lower_case=False)
-  model = vocabulary.train(iter(sentences), spec)
-  vocabulary.write(model, model_prefix=str(tmp_path / "cased"), spec=spec)
-  assert not AlbertTokenizer.from_pretrained(str(tmp_path / "cased.model")).config.do_lower_case
-
-
 def test_sizes_that_cannot_be(tmp_path, sentences):
   for size, received in ((5000, r"5,000 tokens.* <= \d+"), (20, "required_chars")):
     with pytest.raises(UserError, match=received):

@@ -16,12 +16,10 @@ from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
 from tfrecords_tools.inspection import Findings, inspect_files, render, views
 from tfrecords_tools.pretraining.documents import BlockTokenizer
 
-_SYLLABLES = ("ka", "to", "mi", "ren", "sol", "vi", "an", "tur", "pel", "go", "ish", "er")
-
 
 @pytest.fixture(scope="module")
 def vocab_file(tmp_path_factory):
-  parts = [*_SYLLABLES, *string.ascii_letters, *string.digits, "é", "ü", "Ü"]
+  parts = [*tiny_corpus.SYLLABLES, *string.ascii_letters, *string.digits, "é", "ü", "Ü"]
   pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *".,'()", "中", "文"]
   path = tmp_path_factory.mktemp("vocab") / "vocab_made.txt"
   path.write_text(

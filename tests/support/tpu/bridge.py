@@ -1,7 +1,8 @@
 """TensorFlow's own TPU bridge on what a TPU's host gets, traced for eight cores: in MLIR, without a TPU.
 
 Prints what `bridged` says of the pretraining step, its evaluation, Keras' `fit` and `predict` of fine-tuning, and the
-engine's own prediction, as one JSON object; null where this TensorFlow lacks the bridge.
+engine's own prediction, and why answers cannot stop early, as one JSON object; null where this TensorFlow lacks the
+bridge.
 """
 
 from collections import Counter
@@ -20,6 +21,7 @@ from support.tiny_step import OPTIMIZER, distributed_iterator, make_step
 from support.tpu.emulator import TpuEmulator
 import tensorflow as tf
 
+from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.batches import FlatFeatures, planned_dataset, training_plan
 from albert_tf.finetuning.engine.fit import Predictor
 from albert_tf.modeling import AlbertForPreTraining, named_variables
@@ -165,6 +167,15 @@ def traced_fit(strategy: tf.distribute.Strategy) -> tuple[Any, dict[str, Any]]:
   }
 
 
+def refusal_to_stop_early(model: Any) -> str:
+  """What the error says: no text can leave a batch on a TPU, whose shapes are constant."""
+  try:
+    model.predict_early({}, threshold=0.5)
+  except UserError as error:
+    return str(error)
+  return ""
+
+
 def main() -> None:
   TpuEmulator(CORES, expand=False)
   if not is_there():
@@ -179,6 +190,7 @@ def main() -> None:
     functions["evaluation"] = traced_evaluation(strategy, records)
   found = {name: bridged(function) for name, function in functions.items()}
   found |= {"weights": len(named_variables(model)), "jit_compile": bool(model.jit_compile)}
+  found["early"] = refusal_to_stop_early(model)
   print(json.dumps(found))
 
 
