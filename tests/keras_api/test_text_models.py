@@ -145,7 +145,7 @@ def test_a_task_of_ones_own_as_written(in_folder, monkeypatch):
   monkeypatch.setattr(
     "albert_tf.finetuning.engine.fit.make_strategy", lambda _: tf.distribute.get_strategy()
   )
-  [block] = blocks("docs/own_task.md", "")
+  block, several_numbers = blocks("docs/own_task.md", "")
   assert block.count("\n") <= 60
   names = {}
   exec(compile(block, "docs/own_task.md", "exec"), names)
@@ -158,6 +158,9 @@ def test_a_task_of_ones_own_as_written(in_folder, monkeypatch):
   texts = [example.text for example in names["task"].splits["eval"]]
   answers = names["model"].predict(texts, verbose=0).argmax(axis=-1)
   assert [line.split("\t")[1] for line in predictions] == [str(1 + n) for n in answers.tolist()]
+
+  exec(compile(several_numbers, "docs/own_task.md", "exec"), names)
+  assert names["model"].predict(names["texts"], verbose=0).shape == (2, 2)
 
 
 @pytest.mark.slow
