@@ -1,12 +1,17 @@
 """The command on several devices and in several processes: equal losses, and a common end."""
 
-import json
 import signal
 import time
 
 import pytest
-from support.commands.child_processes import free_addresses
-from support.commands.command_runs import end, largest_differences, reports, start, write_inputs
+from support.commands.command_runs import (
+  end,
+  largest_differences,
+  reports,
+  start,
+  start_workers,
+  write_inputs,
+)
 from support.tiny_records import random_examples, write_records
 
 STEPS = 24
@@ -30,19 +35,18 @@ def flags(tmp_path_factory):
   }
 
 
-def start_workers(flags, **of_the_other):
-  """Starts one run as two workers on the loopback address; the first is the chief."""
-  cluster, processes = {"worker": free_addresses(2)}, []
-  for index, own in enumerate((flags, {**flags, **of_the_other})):
-    task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
-    processes.append(start(own, TF_CONFIG=json.dumps(task)))
-  return processes
+@pytest.fixture(scope="module")
+def one_device(flags):
+  """The run on one device."""
+  status, stderr = end(start(flags))
+  assert status == 0, stderr[-2000:]
+  return flags["output_dir"]
 
 
-def test_two_workers_stop_together_on_sigterm_and_continue(flags):
+def test_two_workers_stop_together_on_sigterm_and_continue(flags, one_device):
   """SIGTERM reaches one worker only, not even the chief: both save and end, and the restart ends the run."""
   run = flags["output_dir"].parent / "workers"
-  chief, other = workers = start_workers({**flags, "output_dir": run})
+  chief, other = workers = start_workers({**flags, "output_dir": run}, 2)
   while not (run / "metrics.jsonl").exists() and chief.poll() is None:
     time.sleep(0.005)
   other.send_signal(signal.SIGTERM)
@@ -53,16 +57,14 @@ def test_two_workers_stop_together_on_sigterm_and_continue(flags):
   assert stopped_at < STEPS
   assert (run / f"checkpoints/model.ckpt-{stopped_at}.index").exists()
 
-  ends = [end(worker) for worker in start_workers({**flags, "output_dir": run})]
+  ends = [end(worker) for worker in start_workers({**flags, "output_dir": run}, 2)]
   assert [status for status, _ in ends] == [0, 0], [stderr[-2000:] for _, stderr in ends]
   assert "held-out at step" in ends[0][1]
   assert (
     "held-out" not in ends[1][1]
   )  # Only the chief speaks, and writes: one file of events a life.
   assert len(list((run / "tensorboard/train").iterdir())) == 2
-  status, stderr = end(start(flags))
-  assert status == 0, stderr[-2000:]
-  assert max(largest_differences(run, flags["output_dir"])) < 1e-4
+  assert max(largest_differences(run, one_device)) < 1e-4
 
 
 def test_a_refusal_ends_both_workers(flags):
@@ -71,7 +73,7 @@ def test_a_refusal_ends_both_workers(flags):
   (folder / "foreign").mkdir()
   (folder / "foreign/thesis.tex").write_text("mine")
   chief, other = [
-    end(worker) for worker in start_workers({**flags, "output_dir": folder / "foreign"})
+    end(worker) for worker in start_workers({**flags, "output_dir": folder / "foreign"}, 2)
   ]
   assert (chief[0], other[0]) == (2, 2)
   assert "holds thesis.tex and no run.json" in chief[1]
@@ -80,7 +82,7 @@ def test_a_refusal_ends_both_workers(flags):
   fewer = {"input_file": write_records(folder / "fewer.tfrecord", random_examples(20, seed=1))}
   run = folder / "differing"
   for change in (fewer, {"learning_rate": 0.02}):
-    workers = start_workers({**flags, "output_dir": run}, **change)
+    workers = start_workers({**flags, "output_dir": run}, 2, last_worker=change)
     ends = [end(worker) for worker in workers]
     assert [status for status, _ in ends] == [2, 2]
     assert all("must have the same flags" in stderr for _, stderr in ends)
@@ -89,7 +91,7 @@ def test_a_refusal_ends_both_workers(flags):
 
 def test_a_killed_worker_is_named_and_the_others_end(flags):
   run = flags["output_dir"].parent / "one_dies"
-  processes = start_workers({**flags, "output_dir": run, "num_train_steps": 1_000_000})
+  processes = start_workers({**flags, "output_dir": run, "num_train_steps": 1_000_000}, 2)
   while not (run / "metrics.jsonl").exists():
     assert processes[0].poll() is None
     time.sleep(0.2)

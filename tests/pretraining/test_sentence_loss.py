@@ -65,9 +65,18 @@ def test_off_is_the_update_with_a_sentence_term_of_zero(mirrored_2, index, monke
   assert not [name for name in averages if "sentence" in name]
 
 
-def test_its_checkpoints_hold_the_whole_model_and_its_reports_no_sentence_metric(tmp_path):
-  run_pretraining(tiny_settings(tmp_path, "run", sentence_task="", num_train_steps=8))
-  run_dir = f"{tmp_path}/run"
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+  """The folder of a whole run without a sentence loss, and its settings."""
+  folder = tmp_path_factory.mktemp("off")
+  settings = tiny_settings(folder, "whole", sentence_task="", num_train_steps=8)
+  run_pretraining(settings)
+  return folder, settings
+
+
+def test_its_checkpoints_hold_the_whole_model_and_its_reports_no_sentence_metric(run):
+  folder, _ = run
+  run_dir = str(folder / "whole")
   values = newest_values(run_dir)
   slots = {name.rsplit("/", 1)[0] for name in values if name.endswith("/adam_m")}
   model = AlbertForPreTraining(tiny_config())

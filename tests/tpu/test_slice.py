@@ -36,6 +36,15 @@ def hosts(flags):
     yield made
 
 
+@pytest.fixture(scope="module")
+def one_device(flags):
+  folder, common = flags
+  run = folder / "one"
+  status, stderr = end(start({**common, "distribution": "one_device", "output_dir": run}))
+  assert status == 0, stderr[-2000:]
+  return run
+
+
 def train(flags, hosts, run, **more):
   folder, common = flags
   own = {**common, "tpu": hosts.tpu, "output_dir": run, **more}
@@ -48,10 +57,9 @@ def wait_for(process, path):
     time.sleep(0.002)
 
 
-def test_stopped_and_continued_it_equals_one_device(flags, hosts):
+def test_stopped_and_continued_it_equals_one_device(flags, hosts, one_device):
   """Checkpoints, curves and TensorBoard's events are written by the coordinator, none by a host."""
-  folder, common = flags
-  run = folder / "stopped"
+  run = flags[0] / "stopped"
   process = train(flags, hosts, run.name)
   wait_for(process, run / "metrics.jsonl")
   process.send_signal(signal.SIGTERM)
@@ -60,15 +68,12 @@ def test_stopped_and_continued_it_equals_one_device(flags, hosts):
   [ended] = runs.succeeded(train(flags, hosts, run.name))
   assert "continuing from" in ended.stderr
   assert f"{2 * CORES_PER_HOST} replica(s)" in ended.stderr
-  one = folder / "one"
-  status, stderr = end(start({**common, "distribution": "one_device", "output_dir": one}))
-  assert status == 0, stderr[-2000:]
-  metrics, weights = largest_differences(run, one)
+  metrics, weights = largest_differences(run, one_device)
   print(f"slice: metrics {metrics:.1e}, weights {weights:.1e}")
   assert metrics < 2e-6
   assert weights < 2e-5
   assert list(run.glob("tensorboard/eval/events*"))
-  assert [path for host in folder.glob("host_*") for path in host.iterdir()] == []
+  assert [path for host in flags[0].glob("host_*") for path in host.iterdir()] == []
 
 
 def test_a_host_that_dies_is_named_and_the_same_command_continues(flags, hosts):

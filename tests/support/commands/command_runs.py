@@ -1,4 +1,4 @@
-"""Runs `run_pretrain.py` in a process of its own."""
+"""Runs `run_pretrain.py`, or another command, in processes of its own, alone or as workers of one cluster."""
 
 from collections.abc import Mapping
 import json
@@ -7,7 +7,7 @@ import subprocess
 from typing import Any
 
 import numpy as np
-from support.commands.child_processes import start_python, words
+from support.commands.child_processes import free_addresses, start_python, words
 from support.commands.forked_commands import ROOT
 from support.tiny_records import SPEC, tiny_config, write_train_and_eval
 
@@ -33,9 +33,35 @@ def write_inputs(folder: pathlib.Path, **config: Any) -> dict[str, Any]:
   }
 
 
-def start(flags: Mapping[str, Any], **environment: str) -> subprocess.Popen[str]:
-  """Starts the command."""
-  return start_python(str(ROOT / "tpu_scripts/run_pretrain.py"), *words(flags), **environment)
+def start(
+  flags: Mapping[str, Any], *, script: str = "run_pretrain", **environment: str
+) -> subprocess.Popen[str]:
+  """Starts a command of tpu_scripts."""
+  return start_python(str(ROOT / f"tpu_scripts/{script}.py"), *words(flags), **environment)
+
+
+def start_workers(
+  flags: Mapping[str, Any],
+  count: int,
+  *,
+  script: str = "run_pretrain",
+  last_worker: Mapping[str, Any] | None = None,
+) -> list[subprocess.Popen[str]]:
+  """Starts one run as `count` workers on the loopback address; the first is the chief.
+
+  Args:
+    flags: of the command.
+    count: workers.
+    script: the command.
+    last_worker: flags that differ for the last one.
+  """
+  cluster = {"worker": free_addresses(count)}
+  flags_of_each = [flags] * (count - 1) + [{**flags, **(last_worker or {})}]
+  processes = []
+  for index, own in enumerate(flags_of_each):
+    task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+    processes.append(start(own, script=script, TF_CONFIG=json.dumps(task)))
+  return processes
 
 
 def end(process: subprocess.Popen[str], *, seconds: float = 240) -> tuple[int, str]:
