@@ -54,7 +54,9 @@ class StudyPlan(Settings):
   """Settings of run_study.py."""
 
   study: str = setting(
-    "sizes", "The study, a table or figure of the paper.", choices=tuple(STUDIES)
+    "sizes",
+    "The study: a table or figure of the paper, or changes of its recipe.",
+    choices=tuple(STUDIES),
   )
   scale: str = setting(
     "laptop",

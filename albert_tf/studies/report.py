@@ -147,16 +147,13 @@ def _hours_per_step(train: Sequence[Report]) -> float:
   they happen. A median leaves out the minutes in which a shared machine had other work.
   """
   hours = []
-  for before, report in itertools.pairwise(train):
+  begin = {"step": 0, "seconds_step": 0.0, "seconds_input": 0.0}
+  for before, report in itertools.pairwise([begin, *train]):
     seconds = 0.0
     for name in ("seconds_step", "seconds_input"):
       seconds += report[name] - before[name]
     hours.append(seconds / 3600 / (report["step"] - before["step"]))
-  if hours:
-    return statistics.median(hours)
-  # One report: all of the run.
-  [report] = train
-  return (report["seconds_step"] + report["seconds_input"]) / 3600 / report["step"]
+  return statistics.median(hours)
 
 
 def _read_probes(probe_dir: str) -> tuple[dict[str, float], dict[str, list[float]]]:
