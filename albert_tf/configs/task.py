@@ -150,7 +150,12 @@ class TaskSpec(Settings):
     return len(self.label_names) or 1
 
   def with_thresholds(self, metrics: Mapping[str, float]) -> "TaskSpec":
-    """A copy with the thresholds of an evaluation, for SQuAD 2.0 or for labels."""
+    """A copy with the thresholds that an evaluation chose.
+
+    Args:
+      metrics: of the evaluation: `null_score_diff_threshold` for SQuAD 2.0, or a `threshold_LABEL`
+        for every label. Other metrics change nothing.
+    """
     changes: dict[str, Any] = {}
     if "null_score_diff_threshold" in metrics:
       changes["null_score_diff_threshold"] = float(metrics["null_score_diff_threshold"])

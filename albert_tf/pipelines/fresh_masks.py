@@ -164,7 +164,7 @@ def unmasked(batch: Batch) -> tf.Tensor:
   """int32 [B, S]: the ids of a batch without its stored masks."""
   ids = batch[names.INPUT_IDS]
   positions = batch[names.MASKED_LM_POSITIONS]
-  # Unused predictions write what is there.
+  # Unused predictions have position 0, and write the [CLS] that is there.
   present = tf.gather(ids, positions, batch_dims=1)
   is_used = batch[names.MASKED_LM_WEIGHTS] > 0
   answers = tf.where(is_used, batch[names.MASKED_LM_IDS], present)

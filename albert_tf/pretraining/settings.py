@@ -33,6 +33,12 @@ class StepConfig(DepthSettings):
     "compile_for_tpu.py chooses.",
     minimum=0,
   )
+  masked_lm_only_steps: int = setting(
+    0,
+    "Updates at the start that train the encoder on masked LM alone, before the sentence loss "
+    "joins. Small models learn masked LM sooner so.",
+    minimum=0,
+  )
   seed: int = setting(12345, "Seed of all random choices.", minimum=0, maximum=2**31 - 1)
   sentence_task: Literal["sentence_order", "next_sentence", ""] = setting(
     "sentence_order",
@@ -127,6 +133,18 @@ class PretrainingSettings(Settings):
         "profile_steps must be the first and the last update of a trace, such as 100,110. "
         f"Received: {','.join(map(str, traced))}; the run has updates 1 to {self.num_train_steps}."
       )
+    if self.step.masked_lm_only_steps:
+      if not self.step.sentence_task:
+        raise UserError(
+          "--masked_lm_only_steps holds a sentence loss back, and there is none. Received: "
+          f"{self.step.masked_lm_only_steps}. Leave it out, or train on records with pairs."
+        )
+      if self.step.masked_lm_only_steps >= self.num_train_steps:
+        raise UserError(
+          "--masked_lm_only_steps must be less than --num_train_steps, or the sentence loss never "
+          f"joins. Received: {self.step.masked_lm_only_steps}, of {self.num_train_steps}. For masked "
+          "LM alone take --sentence_loss=off."
+        )
     self.model.check_length(self.max_seq_length, "the records")
     if self.masking is not None and not self.tokenizer_path:
       raise UserError(
@@ -163,6 +181,8 @@ class PretrainingSettings(Settings):
     }
     if self.masking is not None:
       values["masking"] = self.masking.to_dict()
+    if self.step.masked_lm_only_steps:
+      values["masked_lm_only_steps"] = self.step.masked_lm_only_steps
     if self.step.train_depths:
       values["train_depths"] = list(self.step.train_depths)
     return values

@@ -25,6 +25,11 @@ from albert_tf.pretraining.settings import StepConfig
 
 WEIGHT_EPSILON = 1e-5  # Original: the masked-LM denominator is never 0.
 
+# What the sentence loss counts during `masked_lm_only_steps`. Not 0: an update by LAMB or AdamW
+# does not depend on the size of a gradient, so pooler and sentence head learn all the same, while
+# the encoder follows masked LM. With 0, weight decay alone would shrink their kernels.
+_HELD_BACK = 2.0**-10
+
 # Metrics whose last value counts; the others are summed over the updates of one call.
 _LAST_VALUES = ("weight_norm", "update_norm", "learning_rate")
 
@@ -94,7 +99,7 @@ class TrainStep:
 
   $L = \sum w \ell_{mlm} / \sum w + \sum \ell_{sop} / B$, all sums over the global batch; if
   `config.sentence_task` is empty, without the second term and without updates of pooler and
-  sentence head.
+  sentence head. The second term counts a thousandth in the first `config.masked_lm_only_steps`.
 
   Any number of replicas and micro-batches makes the same update; gradients are summed over replicas
   before they are clipped. Model and optimizer were made under the strategy's scope. `use_xla`
@@ -196,9 +201,14 @@ class TrainStep:
     # of 4 micro-batches, the second replica has the numbers 4 to 7.
     first_number = tf.cast(replica, tf.int32) * num_micro_batches
 
+    sentence_weight = None
+    if self._config.masked_lm_only_steps:
+      is_held_back = self._optimizer.step < self._config.masked_lm_only_steps
+      sentence_weight = tf.where(is_held_back, _HELD_BACK, 1.0)
+
     def compute(micro_batch: Batch, number: tf.Tensor | int) -> _Gradients:
       seed = tf.random.experimental.stateless_fold_in(step_seed, first_number + number)
-      return self._micro_batch_gradients(micro_batch, global_weight, seed, drawn)
+      return self._micro_batch_gradients(micro_batch, global_weight, sentence_weight, seed, drawn)
 
     if num_micro_batches == 1:
       return compute(batch, 0)
@@ -219,17 +229,19 @@ class TrainStep:
     self,
     batch: Batch,
     global_weight: tf.Tensor,
+    sentence_weight: tf.Tensor | None,
     seed: tf.Tensor,
     drawn: tf.Tensor | None,
   ) -> _Gradients:
     """Forward and backward pass of one micro-batch."""
     shallower = sorted(self._config.train_depths)[:-1]
+    weights = (global_weight, sentence_weight)
     with tf.GradientTape() as tape:
       outputs = self._model(batch, training=True, seed=seed, also_read=shallower, drawn=drawn)
-      loss, sums = self._loss(batch, outputs["mlm_logits"], outputs["sop_logits"], global_weight)
+      loss, sums = self._loss(batch, outputs["mlm_logits"], outputs["sop_logits"], *weights)
       if drawn is not None:
         drawn_loss, _ = self._loss(
-          batch, outputs["drawn_mlm_logits"], outputs["drawn_sop_logits"], global_weight
+          batch, outputs["drawn_mlm_logits"], outputs["drawn_sop_logits"], *weights
         )
         # By depth: 12 and 4 layers count 3/4 and 1/4.
         drawn_depth = tf.cast(tf.gather(shallower, drawn), tf.float32)
@@ -246,13 +258,20 @@ class TrainStep:
     mlm_logits: tf.Tensor,
     sop_logits: tf.Tensor,
     global_weight: tf.Tensor,
+    sentence_weight: tf.Tensor | None,
   ) -> tuple[tf.Tensor, PretrainingSums]:
-    """This micro-batch's part of the global loss, and its sums for the report."""
+    """This micro-batch's part of the global loss, and its sums for the report.
+
+    `sentence_weight` is what the sentence loss counts; None is 1.
+    """
     masked_lm = cross_entropy_sums(mlm_logits, batch["masked_lm_ids"], batch["masked_lm_weights"])
     loss = masked_lm.loss / (global_weight + WEIGHT_EPSILON)
     zero = tf.zeros([])
     sentence = LossSums(zero, zero, zero)
     if self._config.sentence_task:
       sentence = cross_entropy_sums(sop_logits, batch["sentence_order_labels"])
-      loss += sentence.loss / self._config.global_batch_size
+      sentence_part = sentence.loss / self._config.global_batch_size
+      if sentence_weight is not None:
+        sentence_part *= sentence_weight
+      loss += sentence_part
     return loss, PretrainingSums(masked_lm, sentence)

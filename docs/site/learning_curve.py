@@ -1,10 +1,8 @@
-"""README's picture: what the last `make demo` learned, from its run directories. `make pictures` calls it."""
+"""README's picture: what the last `make demo` learned, from its run directory. `make pictures` calls it."""
 
 from collections.abc import Sequence
-import json
 import math
 import pathlib
-from typing import Any
 
 import numpy as np
 
@@ -12,21 +10,10 @@ from albert_tf.pretraining.curves import draw_curves
 from albert_tf.records import Manifest
 from albert_tf.records.parse import decode_example
 from albert_tf.records.tfrecord import read_records
+from albert_tf.runs.metrics_log import read_metrics
 
 ROOT = pathlib.Path(__file__).parents[2]
 DEMO = ROOT / ".demo"
-
-
-def reports(*runs: str) -> list[dict[str, Any]]:
-  """The reports of runs that started one from the other, as if they were one run."""
-  joined: list[dict[str, Any]] = []
-  steps_before = 0
-  for run in runs:
-    lines = (DEMO / run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    for report in map(json.loads, lines):
-      joined.append(report | {"step": steps_before + report["step"]})
-    steps_before = max(report["step"] for report in joined)
-  return joined
 
 
 def masked_token_counts(files: Sequence[str], vocab_size: int) -> np.ndarray:
@@ -65,7 +52,7 @@ def main() -> None:
   assert manifest
   of_panels = baselines(manifest)
   draw_curves(
-    reports("masked_lm_run", "run"),
+    read_metrics(str(DEMO / "run/metrics.jsonl")),
     str(ROOT / "docs/images/learning_curve.png"),
     panels=tuple(of_panels),
     baselines=of_panels,

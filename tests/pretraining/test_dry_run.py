@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from support.made_records import contents
-from support.tiny_pretraining import tiny_settings
+from support.tiny_pretraining import tiny_settings, with_changes
 from support.tiny_records import random_examples, tiny_config, write_records
 from support.tiny_step import EAGER_INPUT, eagerly
 import tensorflow as tf
@@ -140,7 +140,9 @@ def test_the_rest_that_a_run_would_refuse(folder):
   for changes, message in (
     ({"eval_batch_size": 6}, r"eval_batch_size=6, 4 replicas"),
     ({"model": tiny_config(max_position_embeddings=9)}, "max_position_embeddings"),
+    ({"masked_lm_only_steps": settings.num_train_steps}, "less than --num_train_steps.*Received: "),
+    ({"masked_lm_only_steps": 1, "sentence_task": ""}, "Received: 1. Leave it out"),
   ):
     with pytest.raises(UserError, match=message):
-      run_pretraining(dataclasses.replace(settings, **changes), check_only=True)
+      run_pretraining(with_changes(settings, **changes), check_only=True)
   assert not (folder / "run").exists()

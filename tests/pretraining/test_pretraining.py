@@ -208,6 +208,7 @@ def test_the_directory_of_another_run_is_refused(finished):
     ({"model": wider}, r"intermediate_size 20 → 24"),
     ({"input_files": settings.eval_input_files}, r"record_content \w+ → \w+"),
     ({"sentence_task": ""}, "sentence_loss on → off"),
+    ({"masked_lm_only_steps": 3}, "masked_lm_only_steps None → 3"),
   ):
     with pytest.raises(UserError, match=received):
       run_pretraining(with_changes(settings, **changes))

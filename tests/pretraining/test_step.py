@@ -194,6 +194,34 @@ def test_the_gradient_of_two_depths_is_their_mean_by_depth(index):
   np.testing.assert_allclose(both.sums, deepest.sums, rtol=1e-5)
 
 
+@pytest.mark.stack
+def test_the_encoder_learns_masked_lm_alone_until_the_sentence_loss_joins(index):
+  """Gradients: masked LM's and a thousandth of the sentence loss's before, both in full after."""
+  rows = next(distributed_iterator(one_device(), index, 8))
+  weight = tf.reduce_sum(rows["masked_lm_weights"])
+
+  def gradients(completed_steps, **settings):
+    step, variables, optimizer = make_step(
+      one_device(), tiny_config(), global_batch_size=8, **settings
+    )
+    optimizer.step.assign(completed_steps)
+    with eagerly():
+      result = step._accumulate(rows, weight, 0)
+    names = [name for name in variables if name in optimizer.named_variables]
+    return dict(zip(names, result.of_variables, strict=True)), result.sums
+
+  both, sums = gradients(0)
+  masked_lm, _ = gradients(0, sentence_task="")
+  before, sums_before = gradients(2, masked_lm_only_steps=3)
+  after, _ = gradients(3, masked_lm_only_steps=3)
+  for name, value in both.items():
+    alone = masked_lm.get(name, tf.zeros_like(value))
+    np.testing.assert_allclose(before[name], alone + (value - alone) / 1024, atol=1e-6)
+    np.testing.assert_allclose(after[name], value, atol=1e-6)
+  # The report has the whole sentence loss all the time.
+  np.testing.assert_allclose(sums_before, sums, rtol=1e-5)
+
+
 @pytest.mark.slow
 @needs_host_xla
 def test_xla_makes_the_same_update(index, reference_weights):

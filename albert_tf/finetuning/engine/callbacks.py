@@ -122,7 +122,7 @@ class TrainingProgress(keras.callbacks.Callback):
   def catch_up(self) -> None:
     """Removes what a killed process left unfinished, and makes the evaluation it did not make."""
     # The end of this process's first epoch: after update 5, with evaluations at 3, 6, 9, it is 6.
-    self._first_end = self.step + -self.step % self._run.interval
+    self._first_end = self.step + -self.step % self._run.evaluation_interval
     if self._is_chief:
       self._log = MetricsLog(self._log_path, start_step=self.step)
       self._state_store.tidy()
@@ -178,7 +178,7 @@ class TrainingProgress(keras.callbacks.Callback):
   def _is_evaluated(self) -> bool:
     """Whether an evaluation follows the update."""
     is_end = self.step == self._run.num_steps
-    return self.step > 0 and (is_end or self.step % self._run.interval == 0)
+    return self.step > 0 and (is_end or self.step % self._run.evaluation_interval == 0)
 
   def _report(self, logs: Mapping[str, Any]) -> None:
     """Reports the training of this process since the last evaluation."""

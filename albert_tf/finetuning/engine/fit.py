@@ -259,9 +259,9 @@ def _train(run: FineTuningRun, model: Any, predict: "Predictor") -> TrainingProg
       model.fit(
         _training_batches(run, first_step=progress.step),
         # One of Keras' epochs lasts from evaluation to evaluation.
-        initial_epoch=progress.step // run.interval,
-        epochs=math.ceil(run.num_steps / run.interval),
-        steps_per_epoch=run.interval,
+        initial_epoch=progress.step // run.evaluation_interval,
+        epochs=math.ceil(run.num_steps / run.evaluation_interval),
+        steps_per_epoch=run.evaluation_interval,
         shuffle=False,  # The data set has its own order.
         verbose=verbose,
         callbacks=[progress] + list(run.callbacks),

@@ -72,7 +72,7 @@ class FineTuningRun:
     return settings.num_train_steps or math.ceil(self.epoch_steps * settings.num_train_epochs)
 
   @property
-  def interval(self) -> int:
+  def evaluation_interval(self) -> int:
     """Updates from evaluation to evaluation."""
     return min(self.settings.eval_steps or self.epoch_steps, self.num_steps)
 
