@@ -121,14 +121,15 @@ def _as_text(sentences: Iterable[str]) -> str:
 def source_files() -> list[str]:
   """Python files of the standard library and site-packages, in a fixed order."""
   paths: dict[str, str] = {}  # Path below its root → path.
-  for root_name in ("stdlib", "purelib", "platlib"):
-    root = sysconfig.get_path(root_name)
+  # The last two are usually one folder.
+  roots = dict.fromkeys(map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+  for root in roots:
     for directory, subdirectories, names in os.walk(root):
       # What is removed from the list is not walked. The packages have a root of their own.
       subdirectories[:] = [name for name in subdirectories if not _SKIPPED_FOLDERS.match(name)]
       for name in names:
         path = os.path.join(directory, name)
-        relative = os.path.relpath(path, root)
+        relative = path.removeprefix(root + os.sep)
         if name.endswith(".py") and not _SKIPPED.search(relative):
           paths.setdefault(relative, path)
   return [paths[relative] for relative in sorted(paths)]
