@@ -116,6 +116,7 @@ def finish(directory, undisturbed, settings=SETTINGS):
   assert {**again, "train_seconds": 0} == {**results, "train_seconds": 0}
 
 
+@pytest.mark.slow
 def test_killed_in_an_evaluation(tmp_path, undisturbed):
   in_evaluation = mock.patch.object(callbacks, "format_metric", side_effect=Killed)
   with in_evaluation, pytest.raises(Killed):

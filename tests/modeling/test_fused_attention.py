@@ -58,10 +58,10 @@ def calls(program: bytes) -> tuple[int, int]:
   # A loop over layers has one call in its body; rematerialised layers call forward again.
   [
     ({}, LAYERS),
-    ({"gradient_accumulation_steps": 2}, LAYERS),
-    ({"train_depths": (1, LAYERS)}, LAYERS),
-    ({"layer_loop": "while"}, None),
-    ({"remat": True}, None),
+    pytest.param({"gradient_accumulation_steps": 2}, LAYERS, marks=pytest.mark.slow),
+    pytest.param({"train_depths": (1, LAYERS)}, LAYERS, marks=pytest.mark.slow),
+    pytest.param({"layer_loop": "while"}, None, marks=pytest.mark.slow),
+    pytest.param({"remat": True}, None, marks=pytest.mark.slow),
   ],
 )
 def test_a_step_for_a_gpu_has_one_call_a_layer_and_pass_and_no_array_of_scores(changes, forward):
