@@ -83,6 +83,36 @@ def tensorflow_addons() -> Any:
   return tensorflow_addons
 
 
+def scale_loss(optimizer: Any, loss: Any) -> Any:
+  """The loss of a gradient step, scaled where the optimizer does so for 16-bit gradients."""
+  if KERAS_3:
+    return optimizer.scale_loss(loss)
+  if hasattr(optimizer, "get_scaled_loss"):  # With mixed_float16 alone.
+    return optimizer.get_scaled_loss(loss)
+  return loss
+
+
+def unscale_gradients(optimizer: Any, gradients: Sequence[Any]) -> Sequence[Any]:
+  """The gradients of a scaled loss as the optimizer takes them: Keras 3 divides by the scale itself."""
+  if not KERAS_3 and hasattr(optimizer, "get_unscaled_gradients"):
+    return optimizer.get_unscaled_gradients(gradients)
+  return gradients
+
+
+def update_metrics(model: Any, loss: Any, x: Any, y: Any, outputs: Any, sample_weight: Any) -> None:
+  """Updates the mean loss and the compiled metrics, on this replica alone."""
+  if KERAS_3:
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    rows = tf.shape(tf.nest.flatten(x)[0])[0]
+    # `compute_loss` divides by the number of replicas, for a sum over them.
+    model._loss_tracker.update_state(loss * replicas, sample_weight=rows)
+    model.compute_metrics(x, y, outputs, sample_weight)
+  else:
+    # `compute_loss` has updated the mean loss. `compute_metrics` would join the replicas, which no
+    # loop may.
+    model.compiled_metrics.update_state(y, outputs, sample_weight)
+
+
 class ModelBase(keras.Model):
   """Compiled with XLA only where `jit_compile=True` is passed.
 
@@ -102,66 +132,6 @@ class ModelBase(keras.Model):
     self.compile(**keras.saving.deserialize_keras_object(config))
     if hasattr(self.optimizer, "build"):  # Keras 2 has older ones that build themselves.
       self.optimizer.build(self.trainable_variables)
-
-  def micro_batch_loss(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-    """This replica's share of a batch's loss, scaled for 16-bit gradients; updates all metrics."""
-    predictions, loss = self.predictions_and_loss(x, y, sample_weight)
-    if KERAS_3:
-      replicas = tf.distribute.get_strategy().num_replicas_in_sync
-      rows = tf.shape(tf.nest.flatten(x)[0])[0]
-      # `compute_loss` divides by the number of replicas, for a sum over them.
-      self._loss_tracker.update_state(loss * replicas, sample_weight=rows)
-      self.compute_metrics(x, y, predictions, sample_weight)
-      return self.optimizer.scale_loss(loss)
-
-    # Keras 2 has updated the mean loss. Its `compute_metrics` would join the replicas, which no
-    # loop may.
-    self.compiled_metrics.update_state(y, predictions, sample_weight)
-    if hasattr(self.optimizer, "get_scaled_loss"):  # With mixed_float16 alone.
-      return self.optimizer.get_scaled_loss(loss)
-    return loss
-
-  def predictions_and_loss(self, x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-    """The predictions of a training batch, and this replica's share of its loss."""
-    predictions = self(x, training=True)
-    return predictions, self.compute_loss(x, y, predictions, sample_weight)
-
-  def apply_scaled_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-    """Makes an update with the sum of the gradients of `micro_batch_loss`."""
-    # Keras 3 divides by the scale itself.
-    if not KERAS_3 and hasattr(self.optimizer, "get_unscaled_gradients"):
-      gradients = self.optimizer.get_unscaled_gradients(gradients)
-    self.optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
-
-  # Over several workers Keras 3 takes means that TensorFlow has not: of a batch that is a mapping,
-  # and of scalar metrics along an axis. A worker's own rows show the types as well, and a metric
-  # can have an axis.
-  if KERAS_3:
-
-    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
-      if iterator is not None and self._has_several_workers:
-        # The iterator's items are (epoch step, iterator of batches).
-        batch = next(next(iter(iterator))[-1])
-        local_results = self.distribute_strategy.experimental_local_results
-        data_batch = tf.nest.map_structure(lambda value: local_results(value)[0], batch)
-        iterator = None
-      super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
-
-    def compute_metrics(
-      self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
-    ) -> dict[str, Any]:
-      metrics = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-      return self.shown_metrics(metrics)
-
-  @property
-  def _has_several_workers(self) -> bool:
-    return isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy)
-
-  def shown_metrics(self, metrics: dict[str, Any]) -> dict[str, Any]:
-    """The metrics that a step returns."""
-    if KERAS_3 and self._has_several_workers:
-      return {name: tf.reshape(value, [1]) for name, value in metrics.items()}
-    return metrics
 
   def check_single_batches(self) -> None:
     """Raises `UserError` where Keras cannot run one batch by itself: Keras 3 on a TPU."""

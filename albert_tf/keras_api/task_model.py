@@ -16,17 +16,15 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.keras_api.heads import ClassificationHead
 from albert_tf.keras_api.text_model import LoadPlan, Options, TextModel
+from albert_tf.keras_api.training_step import train_step
 from albert_tf.modeling import Encoder
 from albert_tf.modeling.early_exit import EXIT_RULES, EarlyOutputs, answer_early
 from albert_tf.modeling.layers import resolve_seed, split_seed
-from albert_tf.modeling.micro_batches import count_equal_parts, sum_over_micro_batches
-from albert_tf.modeling.text_inputs import Inputs, integers, text_inputs
+from albert_tf.modeling.text_inputs import Inputs, text_inputs
 
 # Options of `from_pretrained` for `make_task`. The other fields follow from the class.
 _TASK_OPTIONS = {field.name for field in dataclasses.fields(TaskSpec)} | {"num_labels", "problem"}
 _TASK_OPTIONS -= {"format_version", "kind", "name", "max_seq_length", "exit_depths"}
-# An input in training, int32 `[B, 2]`; its first row seeds the call.
-DROPOUT_SEED = "dropout_seed"
 
 
 class TaskModel(TextModel):
@@ -178,52 +176,8 @@ class TaskModel(TextModel):
   # ------------------------------------------------------------------ the model
 
   def train_step(self, data: Any) -> dict[str, Any]:
-    """`keras.Model.train_step`, which may have several micro-batches and several depths."""
-    if self.gradient_accumulation_steps == 1 and not self.train_depths:
-      return super().train_step(data)
-    variables = self.trainable_variables
-    batch = [values for values in keras.utils.unpack_x_y_sample_weight(data) if values is not None]
-    # As many equal parts as are needed: 30 rows for 4 are 5 micro-batches of 6.
-    count = count_equal_parts(tf.nest.flatten(batch)[0], at_least=self.gradient_accumulation_steps)
-
-    def micro_batch(rows: Any, number: tf.Tensor) -> list[tf.Tensor]:
-      del number  # Each micro-batch has its own dropout seeds.
-      with tf.GradientTape() as tape:
-        loss = self.micro_batch_loss(*rows)
-        loss /= tf.cast(count, loss.dtype)
-      # Dense: a loop cannot add up the gradients of lookups.
-      return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
-
-    zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
-    gradients = sum_over_micro_batches(micro_batch, batch, count, zeros)
-    self.apply_scaled_gradients(gradients, variables)
-    return self.shown_metrics(self.get_metrics_result())
-
-  def predictions_and_loss(self, x: Any, y: Any, sample_weight: Any) -> tuple[Any, tf.Tensor]:
-    r"""The deepest predictions and, with `train_depths`, the loss over all of them.
-
-    $L = \sum_d d\, (L_d + W D_d) / \sum_d d$, where $D_d$ is the distance of depth d's answers from
-    the deepest ones, which get no gradient from it; see `ExitRule`.
-
-    Reference: arXiv 2006.04152, equation 5.
-    """
-    if not self.train_depths:
-      return super().predictions_and_loss(x, y, sample_weight)
-    outputs = self.outputs_at(self.train_depths, x, training=True)
-    deepest = outputs[-1]
-    loss = 0.0
-    for depth, of_depth in zip(self.train_depths, outputs, strict=True):
-      loss_of_depth = self.compute_loss(x, y, of_depth, sample_weight)
-      if self.depth_distillation and of_depth is not deepest:
-        rule = EXIT_RULES[self.task.kind]
-        distances = rule.distance(of_depth, tf.stop_gradient(deepest))
-        if sample_weight is not None:
-          distances *= tf.cast(tf.reshape(sample_weight, [-1]), distances.dtype)
-        # As Keras' losses: the mean of this replica's rows, for a sum over the replicas.
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        loss_of_depth += self.depth_distillation * tf.reduce_mean(distances) / replicas
-      loss += depth / sum(self.train_depths) * loss_of_depth
-    return deepest, loss
+    """Makes an update; see `training_step.train_step`."""
+    return train_step(self, data)
 
   def call(
     self,
@@ -242,9 +196,6 @@ class TaskModel(TextModel):
     seed: tf.Tensor | None = None,
   ) -> list[Any]:
     """The outputs of `call` after each of these numbers of layers, ascending, in one pass."""
-    # An input decides the dropout of fine-tuning, so that a resumed run repeats it.
-    if seed is None and isinstance(inputs, Mapping) and DROPOUT_SEED in inputs:
-      seed = integers(inputs[DROPOUT_SEED][0])
     seed = resolve_seed(seed, training=training)
     head_seed = None
     if self.task.has_head_dropout:

@@ -16,6 +16,7 @@ from albert_tf import AlbertClassifier, AlbertSentenceEncoder
 from albert_tf.errors import UserError
 from albert_tf.keras_api.sentence_vectors import cosine_regression
 from albert_tf.keras_api.tasks import AlbertTagger
+from albert_tf.keras_api.training_step import training_loss
 
 DEPTHS = (1, 2, 4)
 CONFIG = tiny_config(
@@ -87,9 +88,8 @@ def test_the_loss_is_that_of_equation_5(kind):
     loss = float(np.mean(LOSSES[kind](y, of_depth)))
     loss += DISTILLATION * distance(kind, of_depth, outputs[-1]).mean()
     expected += loss * depth / sum(DEPTHS)
-  predictions, loss = model.predictions_and_loss(x, tf.constant(y), None)
+  loss = training_loss(model, x, tf.constant(y))
   assert float(loss) == pytest.approx(expected, rel=1e-4)
-  np.testing.assert_allclose(predictions, outputs[-1], atol=1e-5)
 
 
 def updated(strategy, parts, **options):

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from albert_tf.compat import coordinator_cpu
 from albert_tf.finetuning.tasks.base import FeatureSet
-from albert_tf.keras_api.task_model import DROPOUT_SEED
+from albert_tf.keras_api.training_step import DROPOUT_SEED
 from albert_tf.pipelines.batches import HostShard, without_autotune
 
 _DROPOUT_STREAM = 1  # A number apart from those of the order.
