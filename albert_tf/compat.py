@@ -83,6 +83,14 @@ def tensorflow_addons() -> Any:
   return tensorflow_addons
 
 
+def optimizer_variables(optimizer: Any) -> dict[str, tf.Variable]:
+  """All state of a built optimizer by number: updates made, slots, and a rate that is a variable."""
+  variables = list(optimizer.variables)
+  if not KERAS_3 and isinstance(optimizer._learning_rate, tf.Variable):
+    variables.append(optimizer._learning_rate)  # Keras 2 leaves it out.
+  return {f"optimizer/{i}": raw_variable(variable) for i, variable in enumerate(variables)}
+
+
 def scale_loss(optimizer: Any, loss: Any) -> Any:
   """The loss of a gradient step, scaled where the optimizer does so for 16-bit gradients."""
   if KERAS_3:

@@ -1,0 +1,218 @@
+"""Callbacks of `fit`: the best weights, the state of a training that continues, stopping on a signal.
+
+The fine-tuning commands use them as they are.
+"""
+
+from collections.abc import Mapping
+import math
+from typing import Any, Literal
+
+from absl import logging
+import keras
+import numpy as np
+
+from albert_tf import files
+from albert_tf.checkpoints.bundle import HOST_PREFIX, read_bundle
+from albert_tf.compat import optimizer_variables, raw_variable
+from albert_tf.errors import StoppedError, UserError
+from albert_tf.modeling import named_variables
+from albert_tf.runs.checkpoint_store import CheckpointStore
+from albert_tf.runs.interruption import stop_on_signal
+
+_BEST_VALUE = f"{HOST_PREFIX}best_value"  # Its name in a checkpoint.
+
+
+class KeepBest(keras.callbacks.Callback):
+  """Keeps the weights with the best value of a metric, on the disk and at the end in the model.
+
+  A training that continues with `SaveState` knows the best weights of before.
+
+  Args:
+    directory: for the weights, a TensorFlow checkpoint with the original release's names.
+    monitor: name of the metric in Keras' logs, such as "val_accuracy".
+    mode: whether the largest or the smallest value is the best. Default: "min" for losses.
+
+  Attributes:
+    best_step: updates of the best weights; 0 before the first evaluation.
+    best_value: the metric with them.
+  """
+
+  def __init__(
+    self,
+    directory: files.Path,
+    *,
+    monitor: str = "val_loss",
+    mode: Literal["min", "max"] | None = None,
+  ):
+    super().__init__()
+    self._directory = files.text_of(directory)
+    self._monitor = monitor
+    self._sign = 1.0
+    if mode == "min" or (mode is None and monitor.endswith("loss")):
+      self._sign = -1.0
+    self._best: Mapping[str, np.ndarray] = {}
+    self.best_step = 0
+    self.best_value = math.nan
+
+  def on_train_begin(self, logs: Any = None) -> None:
+    self._weights = named_variables(self.model)
+    step = raw_variable(self.model.optimizer.iterations)
+    self._store = CheckpointStore(self._directory, self._weights | {"global_step": step}, keep=1)
+    # Weights of an earlier training are none of ours.
+    if int(step) > 0 and self._store.last:
+      self._best = read_bundle(self._store.last)
+      self.best_step = int(self._best["global_step"])
+      self.best_value = float(self._best[_BEST_VALUE])
+
+  def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    if self._monitor not in logs:
+      raise UserError(
+        f"KeepBest reads a metric of Keras' logs. Received: monitor={self._monitor!r}, and logs of "
+        f"{', '.join(logs)}. Name one of these, and give fit validation_data for those with val_."
+      )
+    value = float(logs[self._monitor])
+    if not math.isfinite(value):
+      raise UserError(
+        f"Losses and metrics must stay finite. Received: {self._monitor}={value} in epoch "
+        f"{epoch + 1}. Lower the learning rate, or lengthen the warm-up."
+      )
+    if self.best_step and self._sign * value <= self._sign * self.best_value:
+      return
+    self.best_step = int(self.model.optimizer.iterations)
+    self.best_value = value
+    self._best = {name: variable.numpy() for name, variable in self._weights.items()}
+    self._store.save(self.best_step, best_value=value)
+    self._store.wait()
+
+  def on_train_end(self, logs: Any = None) -> None:
+    for name, variable in self._weights.items():
+      if name in self._best:
+        variable.assign(self._best[name])
+
+
+class SaveState(keras.callbacks.Callback):
+  """Saves the state of a training after each epoch, so that the same program continues after a kill.
+
+  `fit` restores the newest state. The training then ends with exactly the weights of one that was
+  never interrupted. It needs texts or arrays, and not a data set, whose order is not known. State of
+  other callbacks, such as the patience of `EarlyStopping`, is not saved.
+
+  Args:
+    directory: for the state, three times the size of the weights.
+    every: updates between two more states within an epoch; 0: none.
+
+  Example:
+    >>> callbacks = [KeepBest("run/best"), SaveState("run/state"), StopOnSignal()]
+    >>> model.fit(texts, labels, validation_data=(more_texts, more_labels), callbacks=callbacks)
+  """
+
+  def __init__(self, directory: files.Path, *, every: int = 0):
+    super().__init__()
+    self._directory = files.text_of(directory)
+    self._every = every
+    self._saved_step = -1
+    self.step = 0
+    self.seed = 0
+
+  def restore(self, model: Any) -> bool:
+    """Restores the newest state into the model; `fit` calls it. Returns whether there was one.
+
+    Attributes `step`, the updates made, and `seed`, which orders the examples, are set to those of
+    the state.
+
+    Raises:
+      UserError: the state is damaged, or of another model.
+    """
+    # Now, because Keras would make the optimizer's variables only in the first update.
+    with model.distribute_strategy.scope():
+      model.optimizer.build(model.trainable_variables)
+    variables = named_variables(model) | optimizer_variables(model.optimizer)
+    self._store = CheckpointStore(self._directory, variables, keep=1)
+    restored = self._store.restore_latest()
+    self._store.tidy()
+    if not restored:
+      self.step = 0
+      return False
+    self.step = int(restored["step"])
+    self.seed = int(restored["seed"])
+    self._saved_step = self.step
+    logging.info("continuing from update %d", self.step)
+    return True
+
+  def save(self) -> None:
+    """Saves the state of the last update, unless it is saved."""
+    if self.step != self._saved_step:
+      self._store.save(self.step, step=self.step, seed=self.seed)
+      self._store.wait()
+      self._saved_step = self.step
+
+  def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    self.step += 1
+    # The evaluation after an epoch belongs to its state.
+    if self._every and self.step % self._every == 0 and not is_last_of_epoch(self, batch):
+      self.save()
+
+  def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    self.save()
+
+
+class StopOnSignal(keras.callbacks.Callback):
+  """Ends `fit` after the update in which SIGTERM, SIGHUP or Control-C arrives.
+
+  With `SaveState` the state is saved, and the same program continues. `fit` raises `StoppedError`.
+  """
+
+  def on_train_begin(self, logs: Any = None) -> None:
+    self._handlers = stop_on_signal()
+    self._request = self._handlers.__enter__()
+
+  def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    # What follows the last update of an epoch is part of it.
+    if self._request.is_set() and not is_last_of_epoch(self, batch):
+      raise StoppedError
+
+  def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    if self._request.is_set() and not self.model.stop_training:
+      raise StoppedError
+
+  def close(self) -> None:
+    """Gives the signals back; `fit` calls it at its end, after an error too."""
+    self._handlers.__exit__(None, None, None)
+
+
+class ShortEpoch(keras.callbacks.Callback):
+  """Ends the first epoch of a continued training where the interrupted one would have ended.
+
+      # 4 updates an epoch, continued after update 6: the first epoch has the updates 7 and 8.
+
+  It comes first, so that it takes back its own wish to stop before others have theirs.
+  """
+
+  def __init__(self, num_updates: int):
+    super().__init__()
+    self._remaining = num_updates
+
+  def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    self._remaining -= 1
+    if self._remaining == 0:
+      self.model.stop_training = True
+
+  def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    if self._remaining == 0:
+      self.model.stop_training = False
+      self._remaining = -1
+
+
+def is_last_of_epoch(callback: keras.callbacks.Callback, batch: int) -> bool:
+  """Whether Keras ends its epoch after this batch."""
+  return callback.model.stop_training or batch + 1 == callback.params["steps"]
+
+
+def in_order(callbacks: Any) -> list[Any]:
+  """The callbacks of a `fit` as a list: a state is saved after the others, and then comes the end."""
+  callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+
+  def place(callback: Any) -> int:
+    return isinstance(callback, SaveState) + 2 * isinstance(callback, StopOnSignal)
+
+  return sorted(filter(None, callbacks), key=place)
