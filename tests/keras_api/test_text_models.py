@@ -471,6 +471,24 @@ class Frame:
     return self._lists[name]
 
 
+class Column:
+  """What a column of pandas has, of any objects."""
+
+  def __init__(self, values):
+    self._array = np.empty(len(values), object)
+    self._array[:] = values
+    self.dtype = self._array.dtype
+
+  def __len__(self):
+    return len(self._array)
+
+  def to_numpy(self):
+    return self._array
+
+  def __array__(self, dtype=None, copy=None):
+    return self._array
+
+
 class Batches(keras.utils.Sequence):
   """The texts, and labels, as two batches."""
 
@@ -505,6 +523,33 @@ def test_texts_in_every_form_that_keras_takes(classifier):
   assert history["val_loss"][0] == pytest.approx(loss, rel=1e-5)
   with pytest.raises(UserError, match="Received: 7 in row 1"):
     classifier.fit(Batches([0, 7, 1]), verbose=0)
+
+
+def test_choices_and_words_in_every_form(run):
+  rows = [["sky", "small birds"], ["grass", "trees"], ["day", "sky"]]
+  others = {"context": TEXTS, "question": TEXTS}
+  of_choices = AlbertPreprocessor.from_pretrained(run, kind="choices")
+  of_words = AlbertPreprocessor.from_pretrained(run, kind="words")
+  for column in (Column(rows), Column([*map(tuple, rows)]), [*map(np.array, rows)],
+                 tf.constant(rows), tf.ragged.constant(rows)):  # fmt: skip
+    for layer, name, more in ((of_choices, "choices", others), (of_words, "words", {})):
+      want = layer(more | {name: rows})["input_ids"]
+      np.testing.assert_array_equal(layer(more | {name: column})["input_ids"], want)
+
+  # A shorter row of choices would be scored with an empty choice.
+  unequal = tf.ragged.constant([["sky"], *rows[1:]])
+  np.testing.assert_array_equal(
+    of_words({"words": unequal})["input_ids"], of_words({"words": unequal.to_list()})["input_ids"]
+  )
+  with pytest.raises(UserError, match="need the same length"):
+    of_choices(others | {"choices": unequal})
+  data = tf.data.Dataset.from_tensor_slices(others | {"choices": unequal}).batch(3)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="need the same length"):
+    list(data.map(of_choices))
+  # Its order is not that of the labels.
+  for row in ({"A": "sky"}, {"sky"}, None):
+    with pytest.raises(UserError, match=f"in row 1: {row}"):
+      of_choices(others | {"choices": Column([rows[0], row, rows[0]])})
 
 
 def test_a_generator_of_questions_has_answers_as_strings(run):
