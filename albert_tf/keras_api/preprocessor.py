@@ -246,7 +246,8 @@ def _strings(value: Any, name: str) -> Any:
     raise UserError(
       f"A preprocessor takes strings. Received: {name} of "
       f"{getattr(value.dtype, 'name', value.dtype)}. Ids go into the model itself, as a mapping "
-      "with input_ids."
+      "with input_ids; a functional model, or a Sequential, begins with keras.Input([], "
+      'dtype="string").'
     )
 
   rank = 1

@@ -283,6 +283,26 @@ def test_the_encoder_inside_a_functional_model(run, tmp_path):
   assert {name.split("/")[0] for name in named_variables(encoder)} == {"bert"}
 
 
+@pytest.mark.stack
+def test_a_sequential_model_takes_texts(run):
+  """Keras 3 gives a Sequential without an Input floats, so it is told to have one."""
+  model = AlbertClassifier.from_pretrained(run, num_labels=2)
+  texts = tf.constant(TEXTS)
+  want = tf.nn.softmax(model(TEXTS))
+  of_input = keras.Sequential([keras.Input([], dtype="string"), model, keras.layers.Softmax()])
+  np.testing.assert_allclose(of_input(texts), want, atol=1e-5)
+  without = keras.Sequential([model, keras.layers.Softmax()])
+  if KERAS_3:
+    message = r'float32.*Sequential.*keras\.Input\(\[\], dtype="string"'
+    with pytest.raises(UserError, match=message):
+      without.predict(texts, verbose=0)
+  else:
+    np.testing.assert_allclose(without(texts), want, atol=1e-5)
+  of_input.compile(AdamW(0.1), loss="sparse_categorical_crossentropy", run_eagerly=True)
+  of_input.fit(texts, tf.constant([0, 1, 1]), verbose=0)
+  assert not np.allclose(of_input.predict(texts, verbose=0), want, atol=1e-3)
+
+
 @pytest.mark.parametrize("kind", [AlbertClassifier, AlbertEncoder])
 def test_a_subclass_continues_a_run_of_its_base_class(kind, run, tmp_path):
   """Head, labels and lengths are the run's, and what it saves is a run of the base class."""
