@@ -116,6 +116,21 @@ def test_masks(exported) -> None:
       close([probability for _, probability in words], served["probabilities"][row][place])
 
 
+def test_more_words_than_the_vocabulary_has(run_dir, tmp_path) -> None:
+  """Special tokens are no answers: without them the tiny vocabulary has 35 tokens."""
+  model = AlbertMaskedLM.from_pretrained(run_dir)
+  for call in (
+    lambda: model.fill(["the [MASK]"], top_k=36),
+    lambda: model.export(tmp_path / "1", top_k=100_000),
+  ):
+    with pytest.raises(UserError, match=r"at most 35.*Received: (36|100000)\. .*--top_k"):
+      call()
+  assert not list(tmp_path.iterdir())
+  with eagerly():
+    ((words,),) = model.fill(["the [MASK]"], top_k=35)
+  assert min(probability for _, probability in words) >= 0
+
+
 @BOTH_SQUADS
 def test_answer_strings_train_the_rows_of_run_squad(key: str, exported) -> None:
   model = loaded(exported(key), max_length=32)
