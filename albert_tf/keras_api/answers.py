@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError
+from albert_tf.keras_api.batches import Examples
 from albert_tf.serving.export import make_module
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
@@ -128,7 +129,7 @@ def _spans(row: Row, *names: str) -> list[Span]:
 
 
 def answer_positions(
-  rows: Mapping[str, np.ndarray],
+  examples: Examples,
   contexts: Any,
   answers: Any,
   tokenizer: AlbertTokenizer,
@@ -138,7 +139,7 @@ def answer_positions(
   """First and last position of each answer, int32 `[2, B]`; 0, [CLS], for an empty answer.
 
   Args:
-    rows: `segment_ids` `[B, S]`; the context is the second segment.
+    examples: rows `[CLS] question [SEP] context [SEP]`.
     contexts, answers: strings `[B]`; the first occurrence in the context counts.
     tokenizer: made the rows.
     may_lack: whether an answer may be empty.
@@ -181,7 +182,9 @@ def answer_positions(
   last = np.maximum(first, last)
 
   # A row may hold only the beginning of its context.
-  lengths = rows["segment_ids"].sum(axis=1) - 1  # Without [SEP].
+  segment_ids = tf.cast(examples.inputs["segment_ids"], tf.int32)
+  context_lengths = tf.reduce_sum(segment_ids, axis=1).numpy()
+  lengths = context_lengths - 1  # Without [SEP].
   is_empty = begins == ends
   is_wrong = np.where(is_empty, not may_lack, (begins < 0) | (last >= lengths))
   if is_wrong.any():
@@ -192,7 +195,7 @@ def answer_positions(
       f"{texts[row]!r:.60}. Correct the row, raise max_length, or train with run_squad.py, which "
       "reads long contexts in windows."
     )
-  context_begins = rows["segment_ids"].argmax(axis=1).astype(np.int32)
+  context_begins = (examples.lengths - context_lengths).astype(np.int32)
   return np.where(is_empty, 0, np.stack([first, last]) + context_begins)
 
 

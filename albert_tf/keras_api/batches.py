@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -30,6 +30,7 @@ ROWS_AT_ONCE = 1024
 _OF_TOKENS = ("input_ids", "input_mask", "segment_ids", "p_mask")
 # Name of an input → what it is padded with, by default 0. No answer can be in padding.
 _PADDING = {"p_mask": 1}
+DEFAULT_BATCH_SIZE = 32  # Keras' own.
 _DEFAULT_MULTIPLE = 32
 # Batches are sorted by length within windows of this many, so that an epoch stays in random order.
 _WINDOW_BATCHES = 64
@@ -82,6 +83,19 @@ class Examples:
     row_lengths = ids.values.row_lengths() if ids.ragged_rank > 1 else ids.row_lengths()
     return row_lengths.numpy().reshape(num_rows, -1)[:, 0]
 
+  def padded(self, length: int | None = None) -> tuple[Any, ...]:
+    """One batch of all examples, `(x, y, weights)` as far as there are any, of NumPy arrays.
+
+    Args:
+      length: S; None: that of the longest row.
+    """
+    numbers = tf.range(len(self))
+    x = {}
+    for name, column in self.inputs.items():
+      row_length = length if name in _OF_TOKENS else None
+      x[name] = np.asarray(_gathered(column, numbers, row_length, _PADDING.get(name, 0)))
+    return tuple(column for column in (x, self.labels, self.weights) if column is not None)
+
   def take(self, numbers: np.ndarray) -> "Examples":
     """The examples with these numbers."""
     columns = (self.inputs, self.labels, self.weights)
@@ -99,6 +113,33 @@ class Examples:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
+
+
+def check_counts(examples: Examples) -> None:
+  """Raises `UserError` if inputs, labels and weights have different numbers of rows."""
+  counts = {}
+  parts = {"x": dict(examples.inputs), "y": examples.labels, "sample_weight": examples.weights}
+  for part, columns in parts.items():
+    for column in tf.nest.flatten(columns):
+      if column is not None:
+        counts[part] = int(column.shape[0])
+        if counts[part] != counts["x"]:
+          raise UserError(
+            f"Each row of x has one of y and of sample_weight. Received: {counts}. Give each as "
+            "many."
+          )
+
+
+def with_class_weights(examples: Examples, class_weight: Mapping[int, float]) -> Examples:
+  """The examples with their weights times those of their classes; other classes have 1."""
+  labels = np.asarray(examples.labels)
+  if labels.ndim > 1:
+    # A value for each class or, of one label, 0 or 1.
+    labels = labels[:, 0] if labels.shape[1] == 1 else labels.argmax(axis=1)
+  weights = np.array([class_weight.get(int(label), 1.0) for label in labels], np.float32)
+  if examples.weights is not None:
+    weights = weights * examples.weights
+  return dataclasses.replace(examples, weights=weights)
 
 
 def blocks_of(count: int) -> list[slice]:
@@ -315,7 +356,9 @@ def make_dataset(
         "`fit` and `predict` run on the devices of one host. Received: a strategy of "
         f"{context.num_input_pipelines} hosts. Use one host with all its devices."
       )
-    return _planned_dataset(examples, _parts(examples, plan, batching, seeds), batching)
+    dataset = _planned_dataset(examples, _parts(examples, plan, batching, seeds), batching)
+    # Keras asks for whole epochs of a training, and counts them.
+    return dataset if seeds is None else dataset.repeat()
 
   return strategy.distribute_datasets_from_function(of_host)
 
@@ -511,6 +554,80 @@ def _scaled(weights: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
   return tf.cast(weights, tf.float32) * factors
 
 
+# ------------------------------------------------------------------ batches of fit and evaluate
+
+
+class TrainingBatches(NamedTuple):
+  """What Keras' `fit` is called with.
+
+  Attributes:
+    dataset: the batches from the first update that is left; endless, and Keras counts.
+    initial_epoch: the epoch of that update.
+    steps_per_epoch: updates of an epoch.
+    missing_updates: updates that are left of a first epoch that was interrupted; 0: all.
+  """
+
+  dataset: Any
+  initial_epoch: int
+  steps_per_epoch: int
+  missing_updates: int
+
+  @classmethod
+  def plan(
+    cls,
+    model: Any,
+    examples: Examples,
+    *,
+    batch_size: int,
+    epochs: int,
+    initial_epoch: int,
+    steps_per_epoch: int | None,
+    shuffle: bool,
+    state: Any,
+  ) -> "TrainingBatches":
+    """Plans a training, from the state of an interrupted one if there is one.
+
+    Args:
+      state: a `SaveState`, or None; the other arguments are those of `fit`.
+
+    Example: 10 rows in batches of 4 are 3 updates an epoch. Continued after update 4, the first
+    epoch is number 1, with the 2 updates 5 and 6.
+    """
+    batching = Batching.of(model, examples, batch_size)
+    if steps_per_epoch is None:
+      steps_per_epoch = math.ceil(len(examples) / batching.batch_size)
+    first_step = initial_epoch * steps_per_epoch
+    seed = int(np.random.randint(np.iinfo(np.int32).max))  # Of `keras.utils.set_random_seed`.
+    if state is not None:
+      seed, first_step = state.begin(model, seed, first_step)
+    num_steps = epochs * steps_per_epoch
+    # One batch, which nothing reads, if all is done.
+    planned_step = min(first_step, num_steps - 1)
+    plan = training_plan(
+      examples.lengths,
+      batching,
+      seed=seed,
+      num_steps=num_steps,
+      first_step=planned_step,
+      shuffle=shuffle,
+    )
+    seeds = dropout_seeds(seed, num_steps=num_steps, first_step=planned_step)
+    dataset = make_dataset(model.distribute_strategy, examples, plan, batching, seeds=seeds)
+    return cls(
+      dataset=dataset,
+      initial_epoch=first_step // steps_per_epoch,
+      steps_per_epoch=steps_per_epoch,
+      missing_updates=-first_step % steps_per_epoch,
+    )
+
+
+def evaluation_batches(model: Any, examples: Examples, batch_size: int) -> Any:
+  """The batches of Keras' `evaluate`; rows of similar length share one."""
+  batching = Batching.of(model, examples, batch_size)
+  plan = plan_by_length(examples.lengths, batching)
+  return make_dataset(model.distribute_strategy, examples, plan, batching)
+
+
 # ------------------------------------------------------------------ answers
 
 
@@ -539,7 +656,7 @@ class Predictor:
     callbacks: Any = None,
     verbose: int = 0,
   ) -> Any:
-    """The outputs for all rows, in their order.
+    """The outputs for all rows, in their order; rows of similar length share a batch.
 
     Returns:
       The structure of `compute`'s result. A leaf is an array `[n, …]`, or a list of n arrays where
@@ -548,9 +665,9 @@ class Predictor:
     strategy = self._model.distribute_strategy
     batching = Batching.of(self._model, examples, batch_size, bucket_multiple)
     plan = plan_by_length(examples.lengths, batching)
-    unlabelled = Examples(examples.inputs)
     with iterators_without_autotune():
-      iterator = iter(make_dataset(strategy, unlabelled, plan, batching))
+      dataset = make_dataset(strategy, Examples(examples.inputs), plan, batching)
+      iterator = iter(dataset)
     reports = keras.callbacks.CallbackList(
       callbacks,
       add_progbar=verbose != 0,
@@ -559,31 +676,52 @@ class Predictor:
       epochs=1,
       steps=len(plan),
     )
+    collected = _Collected(strategy)
     reports.on_predict_begin()
-    structure = None
-    of_leaf: list[list[np.ndarray]] = []
     # To the end of the batches: TensorFlow 2.21 crashes where a distributed iterator is dropped
     # that still reads ahead.
     for number, ((x,), rows) in enumerate(zip(iterator, plan, strict=True)):
       reports.on_predict_batch_begin(number)
-      structure = self._step(x)
+      # Without the rows that fill up a replica's part.
       counts = [len(part) for part in _shared_out(rows, batching)]
-      values = [_real_rows(strategy, leaf, counts) for leaf in tf.nest.flatten(structure)]
-      of_leaf = of_leaf or [[] for _ in values]
-      for batches, value in zip(of_leaf, values, strict=True):
-        batches.append(value)
+      collected.add(self._step(x), counts)
       reports.on_predict_batch_end(number)
     reports.on_predict_end()
-    order = np.concatenate(plan)
-    return tf.nest.pack_sequence_as(structure, [_in_order(batches, order) for batches in of_leaf])
+    return collected.outputs(np.concatenate(plan))
+
+  def of_batches(self, batches: Iterable[Mapping[str, Any]]) -> Any:
+    """The same for batches of someone else, one after the other."""
+    collected = _Collected(self._model.distribute_strategy)
+    num_rows = 0
+    for x in batches:
+      num_rows += len(x["input_ids"])
+      collected.add(self._step(x), None)
+    return collected.outputs(np.arange(num_rows))
 
 
-def _real_rows(strategy: Any, per_replica: Any, counts: Sequence[int]) -> np.ndarray:
-  """The rows of all replicas, without those that fill up their parts."""
-  parts = strategy.experimental_local_results(per_replica)
-  return np.concatenate(
-    [np.asarray(part)[:count] for part, count in zip(parts, counts, strict=True)]
-  )
+class _Collected:
+  """The outputs of batches, as far as they are computed."""
+
+  def __init__(self, strategy: tf.distribute.Strategy):
+    self._strategy = strategy
+    self._structure: Any = None
+    self._batches: list[list[np.ndarray]] = []  # Of each output.
+
+  def add(self, outputs: Any, counts: Sequence[int] | None) -> None:
+    """Adds a batch; `counts` are the rows of each replica that are real, None for all."""
+    self._structure = outputs
+    leaves = tf.nest.flatten(outputs)
+    self._batches = self._batches or [[] for _ in leaves]
+    for batches, leaf in zip(self._batches, leaves, strict=True):
+      parts = [np.asarray(part) for part in self._strategy.experimental_local_results(leaf)]
+      if counts is not None:
+        parts = [part[:count] for part, count in zip(parts, counts, strict=True)]
+      batches.append(np.concatenate(parts))
+
+  def outputs(self, order: np.ndarray) -> Any:
+    """All outputs; row i of the batches is the example `order[i]`."""
+    leaves = [_in_order(batches, order) for batches in self._batches]
+    return tf.nest.pack_sequence_as(self._structure, leaves)
 
 
 def _in_order(batches: Sequence[np.ndarray], order: np.ndarray) -> Any:

@@ -4,6 +4,7 @@ The fine-tuning commands use them as they are.
 """
 
 from collections.abc import Mapping
+import contextlib
 import math
 from typing import Any, Literal
 
@@ -110,15 +111,17 @@ class SaveState(keras.callbacks.Callback):
     super().__init__()
     self._directory = files.text_of(directory)
     self._every = every
-    self._saved_step = -1
-    self.step = 0
-    self.seed = 0
+    self.step = 0  # Updates made.
 
-  def restore(self, model: Any) -> bool:
-    """Restores the newest state into the model; `fit` calls it. Returns whether there was one.
+  def begin(self, model: Any, seed: int, first_step: int) -> tuple[int, int]:
+    """Restores the newest state into the model, if there is one; `fit` calls it.
 
-    Attributes `step`, the updates made, and `seed`, which orders the examples, are set to those of
-    the state.
+    Args:
+      model: the compiled model.
+      seed, first_step: of a training that begins.
+
+    Returns:
+      The seed of the order, and the number of updates made.
 
     Raises:
       UserError: the state is damaged, or of another model.
@@ -130,19 +133,19 @@ class SaveState(keras.callbacks.Callback):
     self._store = CheckpointStore(self._directory, variables, keep=1)
     restored = self._store.restore_latest()
     self._store.tidy()
-    if not restored:
-      self.step = 0
-      return False
-    self.step = int(restored["step"])
-    self.seed = int(restored["seed"])
-    self._saved_step = self.step
-    logging.info("continuing from update %d", self.step)
-    return True
+    self._seed = seed
+    self.step = first_step
+    self._saved_step = -1
+    if restored:
+      self._seed = int(restored["seed"])
+      self.step = self._saved_step = int(restored["step"])
+      logging.info("continuing from update %d", self.step)
+    return self._seed, self.step
 
   def save(self) -> None:
     """Saves the state of the last update, unless it is saved."""
     if self.step != self._saved_step:
-      self._store.save(self.step, step=self.step, seed=self.seed)
+      self._store.save(self.step, step=self.step, seed=self._seed)
       self._store.wait()
       self._saved_step = self.step
 
@@ -162,9 +165,12 @@ class StopOnSignal(keras.callbacks.Callback):
   With `SaveState` the state is saved, and the same program continues. `fit` raises `StoppedError`.
   """
 
+  def __init__(self) -> None:
+    super().__init__()
+    self._handlers = contextlib.ExitStack()
+
   def on_train_begin(self, logs: Any = None) -> None:
-    self._handlers = stop_on_signal()
-    self._request = self._handlers.__enter__()
+    self._request = self._handlers.enter_context(stop_on_signal())
 
   def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
     # What follows the last update of an epoch is part of it.
@@ -177,7 +183,7 @@ class StopOnSignal(keras.callbacks.Callback):
 
   def close(self) -> None:
     """Gives the signals back; `fit` calls it at its end, after an error too."""
-    self._handlers.__exit__(None, None, None)
+    self._handlers.close()
 
 
 class ShortEpoch(keras.callbacks.Callback):
@@ -208,7 +214,7 @@ def is_last_of_epoch(callback: keras.callbacks.Callback, batch: int) -> bool:
   return callback.model.stop_training or batch + 1 == callback.params["steps"]
 
 
-def in_order(callbacks: Any) -> list[Any]:
+def callbacks_in_order(callbacks: Any) -> list[Any]:
   """The callbacks of a `fit` as a list: a state is saved after the others, and then comes the end."""
   callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
 

@@ -13,7 +13,7 @@ from albert_tf.modeling.layers import ConfigLayer, Seed, dropout, resolve_seed
 from albert_tf.modeling.pretraining import RowsHead
 
 # Subtracted from the logit of a position that cannot be an answer (original code).
-_NEVER = 1e30
+NEVER = 1e30
 
 
 class ClassificationHead(RowsHead):
@@ -175,7 +175,7 @@ class Squad2Head(ConfigLayer):
 def _masked(logits: tf.Tensor, p_mask: tf.Tensor) -> tf.Tensor:
   """float32 logits; positions with `p_mask` 1 get minus 1e30."""
   p_mask = tf.cast(p_mask, tf.float32)
-  return tf.cast(logits, tf.float32) * (1.0 - p_mask) - _NEVER * p_mask
+  return tf.cast(logits, tf.float32) * (1.0 - p_mask) - NEVER * p_mask
 
 
 def squad_losses(version: str) -> dict[str, Any]:

@@ -64,13 +64,10 @@ class AlbertSentenceEncoder(TaskModel):
     Raises:
       UserError: `texts` are no list of strings, but for example one string.
     """
-    column = np.asarray(self.columns({"text": texts})["text"])
-    vectors = np.zeros([len(column), self.config.hidden_size], np.float32)
-    if len(column):
-      order = np.argsort([len(text) for text in column], kind="stable")
-      batches = tf.data.Dataset.from_tensor_slices(column[order]).batch(batch_size)
-      vectors[order] = self.predict(batches, verbose=0)
-    return vectors
+    columns = self.columns({"text": texts})
+    if not len(columns["text"]):
+      return np.zeros([0, self.config.hidden_size], np.float32)
+    return self.predict(columns, batch_size=batch_size, verbose=0)
 
 
 @keras.saving.register_keras_serializable("albert_tf")

@@ -14,7 +14,8 @@ import tensorflow as tf
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api import answers
-from albert_tf.keras_api.heads import SpanHead, Squad2Head, squad_losses
+from albert_tf.keras_api.batches import Examples
+from albert_tf.keras_api.heads import NEVER, SpanHead, Squad2Head, squad_losses
 from albert_tf.keras_api.labels import as_array, class_ids, class_weights, finite, multi_hot
 from albert_tf.keras_api.sentence_vectors import AlbertSentenceEncoder
 from albert_tf.keras_api.task_model import TaskModel
@@ -181,7 +182,7 @@ class AlbertMultipleChoice(TaskModel):
 
   def checked_labels(self, labels: Any, inputs: Any) -> Any:
     """The numbers of the right choices."""
-    return class_ids(labels, np.shape(inputs["input_ids"])[1])
+    return class_ids(labels, inputs["input_ids"].shape[1])
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -253,6 +254,7 @@ class AlbertQuestionAnswering(TaskModel):
   preprocessor_kind = "question"
   extra_options = ("classifier_dropout", "start_n_top", "end_n_top")
   per_piece = True
+  padding_of_outputs = -NEVER  # No answer is in padding.
 
   @property
   def _is_span(self) -> bool:
@@ -291,25 +293,26 @@ class AlbertQuestionAnswering(TaskModel):
       kwargs.setdefault("loss_weights", dict.fromkeys(kwargs["loss"], 0.5))
     super().compile(*args, **kwargs)
 
-  def _prepared(self, x: Any, y: Any = None, **options: Any) -> tuple[Any, Any]:
+  def examples(self, x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Examples:
     """As in the base class; `y` may be answers as strings."""
     if y is None or not holds_text(y):
-      return super()._prepared(x, y, **options)
-    rows, _ = super()._prepared(x, **options)
+      return super().examples(x, y, sample_weight, **options)
+    examples = super().examples(x, None, sample_weight, **options)
     contexts = self.columns(x)["context"]
     starts, ends = answers.answer_positions(
-      rows, contexts, y, self.preprocessor.tokenizer, may_lack=not self._is_span
+      examples, contexts, y, self.preprocessor.tokenizer, may_lack=not self._is_span
     )
     # SQuAD 1.1 has two outputs, and ignores the added input.
     columns = (starts, ends, starts == 0)
-    labels = zip(squad_losses(self.task.squad_version), columns, strict=False)
-    return rows | {"start_positions": starts}, dict(labels)
+    labels = dict(zip(squad_losses(self.task.squad_version), columns, strict=False))
+    inputs = {**examples.inputs, "start_positions": starts}
+    return dataclasses.replace(examples, inputs=inputs, labels=labels)
 
   def checked_labels(self, labels: Any, inputs: Any) -> Any:
     """Positions of answers, which lie within the rows, and whether there is none."""
     if not isinstance(labels, Mapping):
       return super().checked_labels(labels, inputs)
-    length = np.shape(inputs["input_ids"])[1]
+    length = int(Examples(inputs).lengths.max())
     counts = dict.fromkeys(labels, length) | {"cls_logits": 2}
     return {name: class_ids(column, counts[name], subject=name) for name, column in labels.items()}
 

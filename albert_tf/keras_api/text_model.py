@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -23,11 +24,25 @@ from albert_tf.compat import ModelBase, device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.model_card import write_model_card
 from albert_tf.configs.task import SHORTEST_ROW
-from albert_tf.errors import UserError, whole_number
+from albert_tf.errors import StoppedError, UserError, whole_number
+from albert_tf.keras_api.batches import (
+  DEFAULT_BATCH_SIZE,
+  Column,
+  Examples,
+  Predictor,
+  TrainingBatches,
+  blocks_of,
+  check_counts,
+  evaluation_batches,
+  padded_outputs,
+  with_class_weights,
+)
+from albert_tf.keras_api.callbacks import SaveState, ShortEpoch, StopOnSignal, callbacks_in_order
 from albert_tf.keras_api.labels import finite
 from albert_tf.keras_api.preprocessor import AlbertPreprocessor
 from albert_tf.modeling.layers import ConfigModel
 from albert_tf.modeling.variables import merged_values, named_variables
+from albert_tf.pipelines.batches import iterators_without_autotune
 from albert_tf.serving.export import export_model
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization.graph_inputs import holds_text
@@ -38,8 +53,6 @@ _OTHER_FORMATS = {
   "--init_checkpoint",
   "onnx": 'Call save_pretrained, and follow "Convert to ONNX" in docs/serving.md',
 }
-# Texts tokenized together: twice as fast as all texts together, in half the memory.
-_ROWS_AT_ONCE = 1024
 # Arguments by name.
 Options = Mapping[str, Any]
 
@@ -61,20 +74,20 @@ class LoadPlan(NamedTuple):
   options: Options
 
 
-def _with_texts(method: Callable[..., Any]) -> Any:
-  """A method of `keras.Model`, for ids or texts; labels and weights are checked."""
+def _on_batch(method: Callable[..., Any]) -> Any:
+  """A `…_on_batch` method of `keras.Model`, for ids or texts; labels and weights are checked."""
   signature = inspect.signature(method)
 
   @functools.wraps(method)
   def prepared(model: "TextModel", *args: Any, **kwargs: Any) -> Any:
-    if method.__name__.endswith("_on_batch"):
-      model.check_single_batches()
+    model.check_single_batches()
     call = signature.bind(model, *args, **kwargs)
     arguments = call.arguments
-    arguments["x"], y = model._prepared(arguments.get("x"), arguments.get("y"))
-    if y is not None:
-      arguments["y"] = y
-    arguments.update(model._checked_weights(arguments))
+    given = (arguments.get(name) for name in ("x", "y", "sample_weight"))
+    batch = model.examples(*given).padded(model.fixed_length())
+    arguments.update(zip(("x", "y", "sample_weight"), batch, strict=False))
+    if arguments.get("class_weight") is not None:
+      arguments["class_weight"] = model.checked_class_weight(arguments["class_weight"])
     return method(*call.args, **call.kwargs)
 
   return prepared
@@ -98,6 +111,9 @@ class TextModel(ConfigModel):
   # Whether outputs have an axis S; then all batches of a data set need the same S.
   per_piece = False
   labels_in_words = "a label"
+  # What fills up the outputs of shorter rows in `predict`.
+  padding_of_outputs = 0.0
+  _predictor: Predictor | None = None  # Made by the first `predict`.
   # Patterns of variables that a checkpoint may lack; they keep their initial values.
   may_be_missing: tuple[str, ...] = ()
   # Else Keras' `export` of an outer model traces it on floats.
@@ -179,51 +195,206 @@ class TextModel(ConfigModel):
       inputs = self._needed_preprocessor()(inputs)
     return super().__call__(inputs, *args, **kwargs)
 
-  def fit(
-    self, x: Any = None, y: Any = None, *args: Any, validation_data: Any = None, **kwargs: Any
-  ) -> Any:
-    """`keras.Model.fit`, for ids or texts."""
-    x, y = self._prepared(x, y)
-    if isinstance(x, Mapping) and y is None and getattr(self, "loss", None) is not None:
+  def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`keras.Model.fit`, for ids or texts.
+
+    Of lists and arrays, texts of similar length share a batch, and the order is a function of a seed
+    and the epoch. With `SaveState` among the callbacks a killed `fit` continues.
+
+    Raises:
+      StoppedError: `StopOnSignal` has ended it.
+      UserError: inputs, labels or weights do not fit the model.
+    """
+    arguments = _arguments_of(ModelBase.fit, self, x, y, args, kwargs)
+    callbacks = callbacks_in_order(arguments.get("callbacks"))
+    states = [callback for callback in callbacks if isinstance(callback, SaveState)]
+    if _has_batches(x):
+      if states:
+        raise UserError(
+          "SaveState continues a training of lists and arrays, whose order is known. Received: "
+          f"a {type(x).__name__}. Give texts and labels as lists."
+        )
+      arguments["x"] = self._prepared_batches(x)
+      if arguments.get("class_weight") is not None:
+        arguments["class_weight"] = self.checked_class_weight(arguments["class_weight"])
+      # Keras 3 warns that it cannot shuffle a data set.
+      arguments.setdefault("shuffle", False)
+    else:
+      first_callbacks = self._plan_training(arguments, *states)
+      callbacks = first_callbacks + callbacks
+    if arguments.get("validation_data") is not None:
+      self._plan_validation(arguments)
+    arguments["callbacks"] = callbacks
+
+    with contextlib.ExitStack() as stack, iterators_without_autotune():
+      for callback in callbacks:
+        if isinstance(callback, StopOnSignal):
+          stack.callback(callback.close)
+      try:
+        return super().fit(**arguments)
+      except StoppedError:
+        saved = ""
+        for state in states:
+          state.save()
+          saved = " and saved. The same program continues"
+        step = int(self.optimizer.iterations)
+        raise StoppedError(f"stopped at update {step:,}{saved}.") from None
+
+  def _plan_training(self, arguments: dict[str, Any], state: SaveState | None = None) -> list[Any]:
+    """Replaces lists and arrays in the arguments of `fit` by planned batches; returns callbacks."""
+    examples = self.examples(
+      arguments.pop("x", None),
+      arguments.pop("y", None),
+      arguments.pop("sample_weight", None),
+      class_weight=arguments.pop("class_weight", None),
+    )
+    if examples.labels is None and getattr(self, "loss", None) is not None:
       raise UserError(
         f"`fit` needs y, {self.labels_in_words} for each row. Received: none. Give it."
       )
-    if isinstance(validation_data, (tuple, list)):
-      validation_data = self._checked_batch(validation_data)
-    elif validation_data is not None:
-      validation_data, _ = self._prepared(validation_data)
-    # Keras 3 warns that it cannot shuffle a data set.
-    if isinstance(x, tf.data.Dataset):
-      kwargs.setdefault("shuffle", False)
-    kwargs.update(self._checked_weights(kwargs))
-    return super().fit(x, y, *args, validation_data=validation_data, **kwargs)
+    batch_size = arguments.pop("batch_size", None) or DEFAULT_BATCH_SIZE
+    share = arguments.pop("validation_split", None)
+    if share and arguments.get("validation_data") is None:
+      # As Keras: the last rows.
+      num_training = int(len(examples) * (1 - share))
+      arguments["validation_data"] = examples.take(np.arange(num_training, len(examples)))
+      arguments.setdefault("validation_batch_size", batch_size)
+      examples = examples.take(np.arange(num_training))
 
-  evaluate = _with_texts(ModelBase.evaluate)
-  predict = _with_texts(ModelBase.predict)
-  train_on_batch = _with_texts(ModelBase.train_on_batch)
-  test_on_batch = _with_texts(ModelBase.test_on_batch)
-  predict_on_batch = _with_texts(ModelBase.predict_on_batch)
+    training = TrainingBatches.plan(
+      self,
+      examples,
+      batch_size=batch_size,
+      epochs=arguments.get("epochs", 1),
+      initial_epoch=arguments.get("initial_epoch", 0),
+      steps_per_epoch=arguments.get("steps_per_epoch"),
+      shuffle=arguments.get("shuffle", True),
+      state=state,
+    )
+    arguments |= {
+      "x": training.dataset,
+      "shuffle": False,
+      "initial_epoch": training.initial_epoch,
+      "steps_per_epoch": training.steps_per_epoch,
+    }
+    if not training.missing_updates:
+      return []
+    return [ShortEpoch(training.missing_updates)]
+
+  def _plan_validation(self, arguments: dict[str, Any]) -> None:
+    """Replaces `validation_data` in the arguments of `fit` by batches."""
+    data = arguments["validation_data"]
+    if _has_batches(data):
+      arguments["validation_data"] = self._prepared_batches(data)
+      return
+    if not isinstance(data, (tuple, list)):
+      data = (data,)
+    batch_size = arguments.pop("validation_batch_size", None)
+    examples = self.examples(*data)
+    arguments["validation_data"] = evaluation_batches(
+      self, examples, batch_size or arguments.get("batch_size") or DEFAULT_BATCH_SIZE
+    )
+
+  def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`keras.Model.evaluate`, for ids or texts; texts of similar length share a batch."""
+    arguments = _arguments_of(ModelBase.evaluate, self, x, y, args, kwargs)
+    if _has_batches(x):
+      arguments["x"] = self._prepared_batches(x)
+    else:
+      examples = self.examples(x, y, arguments.pop("sample_weight", None))
+      del arguments["y"]
+      batch_size = arguments.pop("batch_size", None) or DEFAULT_BATCH_SIZE
+      arguments["x"] = evaluation_batches(self, examples, batch_size)
+    return super().evaluate(**arguments)
+
+  def predict(
+    self,
+    x: Any,
+    batch_size: int | None = None,
+    verbose: Any = "auto",
+    steps: int | None = None,
+    callbacks: Any = None,
+    **kwargs: Any,
+  ) -> Any:
+    """`keras.Model.predict`, for ids or texts.
+
+    Texts of similar length share a batch, and the answers are in the order of `x`. Answers for each
+    token `[n, S, …]` have the length of the longest row; other rows are filled up with 0, those of
+    positions of answers with a number that is never the largest.
+    """
+    if _has_batches(x):
+      batches = self._prepared_batches(x)
+      return super().predict(batches, verbose=verbose, steps=steps, callbacks=callbacks, **kwargs)
+    batch_size = batch_size or DEFAULT_BATCH_SIZE
+    examples = self.examples(x)
+    if steps is not None:
+      examples = examples.take(np.arange(len(examples))[: steps * batch_size])
+    if self._predictor is None:
+      self._predictor = Predictor(self, lambda inputs: self.predict_step((inputs,)))
+    outputs = self._predictor(
+      examples,
+      batch_size=batch_size,
+      callbacks=callbacks,
+      verbose=1 if verbose == "auto" else verbose,
+    )
+    return padded_outputs(outputs, self.padding_of_outputs)
+
+  train_on_batch = _on_batch(ModelBase.train_on_batch)
+  test_on_batch = _on_batch(ModelBase.test_on_batch)
+  predict_on_batch = _on_batch(ModelBase.predict_on_batch)
 
   # ------------------------------------------------------------------ texts, labels and weights
 
-  def _prepared(self, x: Any, y: Any = None, *, to_max_length: bool = False) -> tuple[Any, Any]:
-    """Tokenizes texts and checks labels, in any form that Keras takes."""
-    # A data set: its texts are tokenized in its pipeline. Its labels are not known yet.
-    if hasattr(x, "element_spec"):
-      inputs, *_ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
-      if holds_text(inputs):
-        x = self._mapped(x)
-      return x, y
-    if isinstance(x, keras.utils.Sequence):
-      return _prepared_sequence(self, x), y
-    if isinstance(x, Iterator):
-      # A generator: Keras takes no other iterator.
-      return (self.prepared_batch(batch) for batch in x), y
+  def examples(
+    self, x: Any, y: Any = None, sample_weight: Any = None, *, class_weight: Any = None
+  ) -> Examples:
+    """Texts or ids, labels and weights as examples, all checked; examples stay what they are.
+
+    Raises:
+      UserError: they do not fit the model.
+    """
+    if isinstance(x, Examples):
+      return x
     if self._reads_as_text(x):
-      x = self._tokenized(x, to_max_length=to_max_length)
+      inputs = self._tokenized(x)
+    else:
+      inputs = {name: np.asarray(column) for name, column in x.items()}
+    labels = None
     if y is not None:
-      y = self.checked_labels(y, x)
-    return x, y
+      labels = self.checked_labels(y, inputs)
+    weights = None
+    if sample_weight is not None:
+      weights = finite(sample_weight, "sample_weight")
+    examples = Examples(inputs, labels, weights)
+    check_counts(examples)
+    if class_weight is not None:
+      examples = with_class_weights(examples, self.checked_class_weight(class_weight))
+    return examples
+
+  def _tokenized(self, texts: Any) -> Mapping[str, Column]:
+    columns = self.columns(texts)
+    num_rows = len(next(iter(columns.values())))
+    if not num_rows:
+      raise UserError(
+        "There must be at least one text. Received: none. Leave the call out for an empty list."
+      )
+    blocks = (
+      self.preprocessor.pack({name: column[rows] for name, column in columns.items()})
+      for rows in blocks_of(num_rows)
+    )
+    return Examples.of_blocks(blocks).inputs
+
+  def _prepared_batches(self, batches: Any) -> Any:
+    """A data set, a generator or a `keras.utils.Sequence` with texts as one with ids."""
+    # A data set: its texts are tokenized in its pipeline. Its labels are not known yet.
+    if hasattr(batches, "element_spec"):
+      inputs, *_ = keras.utils.unpack_x_y_sample_weight(batches.element_spec)
+      if holds_text(inputs):
+        return self._mapped(batches)
+      return batches
+    if isinstance(batches, keras.utils.Sequence):
+      return _prepared_sequence(self, batches)
+    return (self.prepared_batch(batch) for batch in batches)
 
   def _reads_as_text(self, inputs: Any) -> bool:
     """Whether the preprocessor takes the inputs, or refuses them: all but mappings of ids."""
@@ -235,34 +406,26 @@ class TextModel(ConfigModel):
     """What a generator or a `keras.utils.Sequence` gives: inputs, or a tuple with labels, too."""
     if not isinstance(batch, tuple):
       batch = (batch,)
-    # Keras takes the shapes from the first batches.
-    return self._checked_batch(batch, to_max_length=True)
+    length = None
+    if self.preprocessor is not None:
+      # Keras takes the shapes from the first batches.
+      length = self.preprocessor.max_length
+    return self.examples(*batch).padded(length)
 
-  def _checked_batch(self, batch: Any, *, to_max_length: bool = False) -> tuple[Any, ...]:
-    """Inputs and, if there are any, labels and weights, ready for Keras."""
-    x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
-    x, y = self._prepared(x, y, to_max_length=to_max_length)
-    if weights is not None:
-      weights = finite(weights, "sample_weight")
-    return tuple(column for column in (x, y, weights) if column is not None)
+  def fixed_length(self) -> int | None:
+    """The length that all rows have; None if a batch has that of its longest row."""
+    if self.preprocessor is not None and self._pads_to_max_length():
+      return self.preprocessor.max_length
+    return None
 
-  def checked_labels(self, labels: Any, inputs: Any) -> Any:
+  def checked_labels(self, labels: Any, inputs: Mapping[str, Column]) -> Any:
     """Labels for the loss; raises `UserError` for labels out of the model's range.
 
     Args:
       labels: any form that Keras takes.
-      inputs: ids by name.
+      inputs: ids by name, of tokens ragged.
     """
     return finite(labels)
-
-  def _checked_weights(self, arguments: Options) -> dict[str, Any]:
-    """`sample_weight` and `class_weight` of Keras' arguments, checked, where they are given."""
-    checked = {}
-    if arguments.get("sample_weight") is not None:
-      checked["sample_weight"] = finite(arguments["sample_weight"], "sample_weight")
-    if arguments.get("class_weight") is not None:
-      checked["class_weight"] = self.checked_class_weight(arguments["class_weight"])
-    return checked
 
   def checked_class_weight(self, weights: Any) -> Any:
     """`class_weight` by number of the class; raises `UserError` for other weights."""
@@ -297,20 +460,6 @@ class TextModel(ConfigModel):
         f"All inputs must have the same number of rows. Received: {counts}. Give each as many."
       )
     return columns
-
-  def _tokenized(self, texts: Any, *, to_max_length: bool = False) -> dict[str, np.ndarray]:
-    columns = self.columns(texts)
-    num_rows = len(next(iter(columns.values())))
-    if not num_rows:
-      raise UserError(
-        "There must be at least one text. Received: none. Leave the call out for an empty list."
-      )
-    pad = to_max_length or self._pads_to_max_length()
-    blocks = []
-    for start in range(0, num_rows, _ROWS_AT_ONCE):
-      block = {name: column[start : start + _ROWS_AT_ONCE] for name, column in columns.items()}
-      blocks.append(self.preprocessor.pack(block, pad_to_max_length=pad))
-    return {name: _stacked(name, [block[name] for block in blocks]) for name in blocks[0]}
 
   def _pads_to_max_length(self) -> bool:
     # On a TPU always: every length needs a compilation.
@@ -445,6 +594,23 @@ def _check_names(taker: str, arguments: Options, names: Collection[str]) -> None
       )
 
 
+def _arguments_of(
+  method: Callable[..., Any], model: Any, x: Any, y: Any, args: Any, kwargs: Any
+) -> dict[str, Any]:
+  """The arguments of a call of a method of `keras.Model` by name, without the model."""
+  bound = inspect.signature(method).bind(model, x, y, *args, **kwargs)
+  arguments = dict(bound.arguments)
+  # Keras has arguments of its own among them.
+  arguments |= arguments.pop("kwargs", {})
+  del arguments["self"]
+  return arguments
+
+
+def _has_batches(x: Any) -> bool:
+  """Whether x is a data set, a `keras.utils.Sequence` or a generator: Keras takes no other iterator."""
+  return hasattr(x, "element_spec") or isinstance(x, (keras.utils.Sequence, Iterator))
+
+
 def _prepared_sequence(model: TextModel, source: Any) -> Any:
   """A copy of a `keras.utils.Sequence` with batches that the model has prepared."""
 
@@ -456,12 +622,3 @@ def _prepared_sequence(model: TextModel, source: Any) -> Any:
   prepared = copy.copy(source)
   prepared.__class__ = Prepared
   return prepared
-
-
-def _stacked(name: str, batches: list[tf.Tensor]) -> np.ndarray:
-  """The rows of all batches, padded to the longest.
-
-  Padding is 0, the id of [PAD]; in `p_mask` it is 1, because no answer can be there.
-  """
-  ragged = [tf.RaggedTensor.from_tensor(batch, ragged_rank=batch.ndim - 1) for batch in batches]
-  return tf.concat(ragged, axis=0).to_tensor(int(name == "p_mask")).numpy()
