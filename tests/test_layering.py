@@ -29,7 +29,9 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
   "checkpoints": {"configs", "tokenization", "modeling"},
   "serving": {"configs", "tokenization", "records", "modeling", "windows"},
   "runs": {"configs", "tokenization", "pipelines", "checkpoints"},
-  "keras_api": {"configs", "tokenization", "modeling", "checkpoints", "serving"},
+  "keras_api": {
+    "configs", "tokenization", "modeling", "pipelines", "checkpoints", "serving", "runs",
+  },
   "pretraining": {
     "configs", "tokenization", "records", "optim", "modeling", "pipelines", "checkpoints", "runs",
   },

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api.batches import Examples
 from albert_tf.serving.export import make_module
+from albert_tf.settings import LARGEST_INT
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
 from albert_tf.tokenization.graph_offsets import GraphOffsets
@@ -69,6 +70,7 @@ def served_rows(
     batch_size: number of rows computed together.
     **settings: fields of `ExportSettings`.
   """
+  batch_size = whole_number(batch_size, "batch_size", minimum=1, maximum=LARGEST_INT)
   task = getattr(model, "task", None)
   if task is not None:
     task = dataclasses.replace(task, pair="text_pair" in columns)

@@ -138,14 +138,14 @@ class SaveState(keras.callbacks.Callback):
     self._saved_step = -1
     if restored:
       self._seed = int(restored["seed"])
-      self.step = self._saved_step = int(restored["step"])
+      self.step = self._saved_step = int(restored["updates"])
       logging.info("continuing from update %d", self.step)
     return self._seed, self.step
 
   def save(self) -> None:
     """Saves the state of the last update, unless it is saved."""
     if self.step != self._saved_step:
-      self._store.save(self.step, step=self.step, seed=self._seed)
+      self._store.save(self.step, updates=self.step, seed=self._seed)
       self._store.wait()
       self._saved_step = self.step
 

@@ -1,7 +1,9 @@
 """Base class of the task models: an encoder with one head. `tasks.py` has the tasks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+import contextlib
 import dataclasses
+import math
 from typing import Any, ClassVar
 
 import keras
@@ -14,8 +16,9 @@ from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
+from albert_tf.keras_api.batches import Examples, Predictor
 from albert_tf.keras_api.heads import ClassificationHead
-from albert_tf.keras_api.text_model import LoadPlan, Options, TextModel
+from albert_tf.keras_api.text_model import LoadPlan, Options, TextModel, has_batches
 from albert_tf.keras_api.training_step import train_step
 from albert_tf.modeling import Encoder
 from albert_tf.modeling.early_exit import EXIT_RULES, EarlyOutputs, answer_early
@@ -25,6 +28,8 @@ from albert_tf.modeling.text_inputs import Inputs, text_inputs
 # Options of `from_pretrained` for `make_task`. The other fields follow from the class.
 _TASK_OPTIONS = {field.name for field in dataclasses.fields(TaskSpec)} | {"num_labels", "problem"}
 _TASK_OPTIONS -= {"format_version", "kind", "name", "max_seq_length", "exit_depths"}
+# The input of an answer that may stop early: the confidence above which a row stops, float32 [B].
+_THRESHOLD = "exit_threshold"
 
 
 class TaskModel(TextModel):
@@ -81,7 +86,7 @@ class TaskModel(TextModel):
       task = dataclasses.replace(task, exit_depths=tuple(sorted(train_depths)))
     self.train_depths = tuple(sorted(train_depths))
     self.depth_distillation = depth_distillation
-    self._early_step: Any = None  # Made by the first `predict_early`.
+    self._early_predictor: Predictor | None = None  # Made by the first `predict_early`.
     if depth_distillation and not (train_depths and task.kind in EXIT_RULES):
       raise UserError(
         f"depth_distillation is for train_depths and for {', '.join(EXIT_RULES)}. Received: "
@@ -235,16 +240,15 @@ class TaskModel(TextModel):
 
   # ------------------------------------------------------------------ early exit
 
-  def predict_early(
-    self, x: Any, *, threshold: float | None = None, batch_size: int = 32
-  ) -> EarlyOutputs:
+  def predict_early(self, x: Any, *, threshold: Any = None, batch_size: int = 32) -> EarlyOutputs:
     """As `predict`, but each text stops at the first trained depth that is sure.
 
     Args:
-      x: texts, ids, or a data set of batches of them, as for `predict`.
+      x: texts, ids, or batches of them, as for `predict`.
       threshold: the confidence above which a text stops, in [0, 1]; see `ExitRule`. 1 means all
-        layers. Default: the task's, which `run_glue.py --train_depths` chooses.
-      batch_size: texts that start together; a data set has its own.
+        layers. One for all rows, or `[B]`, one for each row of x. Default: the task's, which
+        `run_glue.py --train_depths` chooses.
+      batch_size: texts that start together; data sets, generators and the like have their own.
 
     Returns:
       Arrays: the outputs, those of `predict` at these depths, and `layers` int32 `[B]`.
@@ -254,25 +258,25 @@ class TaskModel(TextModel):
     """
     if threshold is None:
       threshold = self.task.exit_threshold
-    if not 0 <= threshold <= 1:
-      raise UserError(f"threshold must be from 0 to 1. Received: {threshold}. 1 means all layers.")
+    thresholds = _checked_thresholds(threshold)
     if device_kind(self.distribute_strategy) == "tpu":
       raise UserError(
         "On a TPU all shapes are constant, so no text can leave a batch. Received: predict_early. "
         "Use predict of a model with fewer layers: from_pretrained(…, num_hidden_layers=N)."
       )
     self._check_exits()
-    inputs, _ = self._prepared(x)
-    if self._early_step is None:
-      self._early_step = tf.function(self.early_outputs, autograph=False, reduce_retracing=True)
-    of_batches = [
-      self._early_step(batch, tf.constant(threshold, tf.float32))
-      for batch in _batches(inputs, batch_size)
-    ]
-    return EarlyOutputs(
-      outputs=np.concatenate([of_batch.outputs for of_batch in of_batches]),
-      layers=np.concatenate([of_batch.layers for of_batch in of_batches]),
-    )
+    if self._early_predictor is None:
+      self._early_predictor = Predictor(self, self._answer_early)
+    # The threshold of each row is an input of it.
+    if has_batches(x):
+      batches = _input_batches(self.prepared_batches(x))
+      return self._early_predictor.of_batches(_with_thresholds(batches, thresholds))
+    examples = self.examples(x)
+    of_rows = {_THRESHOLD: _one_for_each_row(thresholds, len(examples))}
+    return self._early_predictor(Examples(dict(examples.inputs, **of_rows)), batch_size=batch_size)
+
+  def _answer_early(self, inputs: Inputs) -> EarlyOutputs:
+    return self.early_outputs(inputs, inputs[_THRESHOLD])
 
   def exit_depths(self, num_layers: int | None = None) -> list[int]:
     """The numbers of layers after which a text may stop, ascending; the last is the deepest.
@@ -309,13 +313,15 @@ class TaskModel(TextModel):
 
     Args:
       inputs: those of `call`.
-      threshold: float32 scalar, `[1]` or `[B]`.
+      threshold: float32 scalar, `[1]` or `[B]`; of N texts in each example, all have the example's.
       depths: as of `exit_depths`; None: those of the model.
     """
     texts = self._encoder_inputs(inputs)
     # A row may go on after any depth, so all its positions are computed.
     texts.pop("read_positions", None)
-    num_rows = tf.shape(texts["input_ids"])[0]
+    shape = tf.shape(inputs["input_ids"])[:-1]  # [B], or [B, N] of N texts in each example.
+    texts_per_example = tf.reduce_prod(shape[1:])
+    threshold = tf.broadcast_to(tf.reshape(threshold, [-1, 1]), [shape[0], texts_per_example])
 
     def head(read: Mapping[str, tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
       return self._answer(self._head_input(read), {"input_ids": mask, "input_mask": mask})
@@ -326,10 +332,9 @@ class TaskModel(TextModel):
       depths=depths or self.exit_depths(),
       head=head,
       rule=EXIT_RULES[self.task.kind],
-      threshold=tf.broadcast_to(threshold, [num_rows]),
+      threshold=tf.reshape(threshold, [-1]),
       reads_cls_alone=self._reads_pooler,
     )
-    shape = tf.shape(inputs["input_ids"])[:-1]  # [B], or [B, N] of N texts in each example.
     outputs = tf.reshape(early.outputs, tf.concat([shape, tf.shape(early.outputs)[1:]], axis=0))
     return EarlyOutputs(outputs, tf.reshape(early.layers, shape))
 
@@ -348,13 +353,45 @@ class TaskModel(TextModel):
     return super().from_config(dict(config, task=task), custom_objects)
 
 
-def _batches(inputs: Any, batch_size: int) -> Iterator[Inputs]:
-  """Batches of ids by name, of arrays or of a data set that has them; no text is one empty batch."""
-  if isinstance(inputs, tf.data.Dataset):
-    for element in inputs:
-      batch, *_ = keras.utils.unpack_x_y_sample_weight(element)
-      yield batch
-    return
-  num_rows = len(inputs["input_ids"])
-  for first in range(0, max(1, num_rows), batch_size):
-    yield {name: rows[first : first + batch_size] for name, rows in inputs.items()}
+def _checked_thresholds(threshold: Any) -> np.ndarray:
+  """A confidence, or one for each row, `[B]`; raises `UserError` for others."""
+  thresholds = np.array(math.nan)
+  with contextlib.suppress(ValueError):  # Rows of different lengths.
+    thresholds = np.asarray(threshold)
+  are_numbers = thresholds.dtype.kind in "biuf" and thresholds.ndim <= 1
+  if not are_numbers or not np.all((thresholds >= 0) & (thresholds <= 1)):
+    raise UserError(
+      "threshold must be from 0 to 1, a number or a list with one for each row. Received: "
+      f"{threshold!r:.60}. 1 means all layers."
+    )
+  return thresholds
+
+
+def _one_for_each_row(thresholds: np.ndarray, num_rows: int) -> np.ndarray:
+  """Thresholds float32 `[num_rows]`; raises `UserError` if there are more or fewer."""
+  if thresholds.ndim and len(thresholds) != num_rows:
+    raise UserError(
+      f"Each row has one threshold. Received: {len(thresholds)} thresholds, and {num_rows} rows. "
+      "Give as many, or one number for all."
+    )
+  return np.broadcast_to(thresholds, [num_rows]).astype(np.float32)
+
+
+def _with_thresholds(batches: Iterable[Inputs], thresholds: np.ndarray) -> Iterator[Inputs]:
+  """The batches with the thresholds of their rows; raises `UserError` if there are more or fewer."""
+  batches = list(batches)
+  counts = [len(batch["input_ids"]) for batch in batches]
+  of_rows = _one_for_each_row(thresholds, sum(counts))
+  begin = 0
+  for batch, count in zip(batches, counts, strict=True):
+    yield dict(batch, **{_THRESHOLD: of_rows[begin : begin + count]})
+    begin += count
+
+
+def _input_batches(batches: Any) -> Iterator[Inputs]:
+  """The inputs of a data set, a `keras.utils.Sequence` or a generator."""
+  if isinstance(batches, keras.utils.Sequence):
+    batches = (batches[number] for number in range(len(batches)))
+  for element in batches:
+    inputs, *_ = keras.utils.unpack_x_y_sample_weight(element)
+    yield inputs

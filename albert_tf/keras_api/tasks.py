@@ -8,7 +8,6 @@ import dataclasses
 from typing import Any, ClassVar
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.configs.task import TaskSpec

@@ -208,13 +208,13 @@ class TextModel(ConfigModel):
     arguments = _arguments_of(ModelBase.fit, self, x, y, args, kwargs)
     callbacks = callbacks_in_order(arguments.get("callbacks"))
     states = [callback for callback in callbacks if isinstance(callback, SaveState)]
-    if _has_batches(x):
+    if has_batches(x):
       if states:
         raise UserError(
           "SaveState continues a training of lists and arrays, whose order is known. Received: "
           f"a {type(x).__name__}. Give texts and labels as lists."
         )
-      arguments["x"] = self._prepared_batches(x)
+      arguments["x"] = self.prepared_batches(x)
       if arguments.get("class_weight") is not None:
         arguments["class_weight"] = self.checked_class_weight(arguments["class_weight"])
       # Keras 3 warns that it cannot shuffle a data set.
@@ -284,8 +284,8 @@ class TextModel(ConfigModel):
   def _plan_validation(self, arguments: dict[str, Any]) -> None:
     """Replaces `validation_data` in the arguments of `fit` by batches."""
     data = arguments["validation_data"]
-    if _has_batches(data):
-      arguments["validation_data"] = self._prepared_batches(data)
+    if has_batches(data):
+      arguments["validation_data"] = self.prepared_batches(data)
       return
     if not isinstance(data, (tuple, list)):
       data = (data,)
@@ -298,8 +298,8 @@ class TextModel(ConfigModel):
   def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
     """`keras.Model.evaluate`, for ids or texts; texts of similar length share a batch."""
     arguments = _arguments_of(ModelBase.evaluate, self, x, y, args, kwargs)
-    if _has_batches(x):
-      arguments["x"] = self._prepared_batches(x)
+    if has_batches(x):
+      arguments["x"] = self.prepared_batches(x)
     else:
       examples = self.examples(x, y, arguments.pop("sample_weight", None))
       del arguments["y"]
@@ -322,8 +322,8 @@ class TextModel(ConfigModel):
     token `[n, S, …]` have the length of the longest row; other rows are filled up with 0, those of
     positions of answers with a number that is never the largest.
     """
-    if _has_batches(x):
-      batches = self._prepared_batches(x)
+    if has_batches(x):
+      batches = self.prepared_batches(x)
       return super().predict(batches, verbose=verbose, steps=steps, callbacks=callbacks, **kwargs)
     batch_size = batch_size or DEFAULT_BATCH_SIZE
     examples = self.examples(x)
@@ -384,7 +384,7 @@ class TextModel(ConfigModel):
     )
     return Examples.of_blocks(blocks).inputs
 
-  def _prepared_batches(self, batches: Any) -> Any:
+  def prepared_batches(self, batches: Any) -> Any:
     """A data set, a generator or a `keras.utils.Sequence` with texts as one with ids."""
     # A data set: its texts are tokenized in its pipeline. Its labels are not known yet.
     if hasattr(batches, "element_spec"):
@@ -606,7 +606,7 @@ def _arguments_of(
   return arguments
 
 
-def _has_batches(x: Any) -> bool:
+def has_batches(x: Any) -> bool:
   """Whether x is a data set, a `keras.utils.Sequence` or a generator: Keras takes no other iterator."""
   return hasattr(x, "element_spec") or isinstance(x, (keras.utils.Sequence, Iterator))
 

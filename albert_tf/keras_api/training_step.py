@@ -4,7 +4,7 @@
 differences between Keras 2 and 3 are primitives of `compat`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -48,6 +48,7 @@ def train_step(model: Any, data: Any) -> dict[str, Any]:
     # A loop cannot add up the gradients of lookups.
     return [tf.convert_to_tensor(gradient) for gradient in gradients_of(rows)]
 
+  gradients: Sequence[Any]
   if model.gradient_accumulation_steps == 1:
     gradients = gradients_of(batch)
   else:

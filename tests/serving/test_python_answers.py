@@ -126,6 +126,8 @@ def test_more_words_than_the_vocabulary_has(run_dir, tmp_path) -> None:
     with pytest.raises(UserError, match=r"at most 35.*Received: (36|100000)\. .*--top_k"):
       call()
   assert not list(tmp_path.iterdir())
+  with pytest.raises(UserError, match=r"batch_size must be .* Received: 0"):
+    model.fill(["the [MASK]"], batch_size=0)
   with eagerly():
     ((words,),) = model.fill(["the [MASK]"], top_k=35)
   assert min(probability for _, probability in words) >= 0
