@@ -1,6 +1,9 @@
 # The public names and their modules: the one table, for type checkers, for editors, and for
 # `__init__.py`, which loads a name when it is first used.
 from albert_tf.configs import AlbertConfig as AlbertConfig
+from albert_tf.keras_api.callbacks import KeepBest as KeepBest
+from albert_tf.keras_api.callbacks import SaveState as SaveState
+from albert_tf.keras_api.callbacks import StopOnSignal as StopOnSignal
 from albert_tf.keras_api.preprocessor import AlbertPreprocessor as AlbertPreprocessor
 from albert_tf.keras_api.pretrained import AlbertEncoder as AlbertEncoder
 from albert_tf.keras_api.pretrained import AlbertForPreTraining as AlbertForPreTraining

@@ -231,13 +231,15 @@ class Batching:
 
   @classmethod
   def of(
-    cls, model: Any, examples: Examples, batch_size: int, bucket_multiple: int | None = None
+    cls, model: Any, examples: Examples, batch_size: int | None, bucket_multiple: int | None = None
   ) -> "Batching":
     """The sizes for a model's devices; the batch size is rounded up to a multiple of the replicas.
 
     Raises:
       UserError: the batch size is no number above 0.
     """
+    if batch_size is None:
+      batch_size = DEFAULT_BATCH_SIZE
     batch_size = whole_number(batch_size, "batch_size", minimum=1, maximum=LARGEST_INT)
     strategy = model.distribute_strategy
     num_replicas = strategy.num_replicas_in_sync
@@ -535,7 +537,9 @@ def _gathered(column: Any, rows: tf.Tensor, length: Any, fill: int) -> Any:
   if values.dtype.is_floating:
     dtype = tf.float32
   values = tf.cast(values, dtype)
-  shape = [rows.shape[0], *values.shape[1:-1], length]
+  sizes = [rows.shape[0], *values.shape[1:-1], length]
+  # -1: as many as there are.
+  shape = tf.stack([-1 if size is None else size for size in sizes])
   return values.to_tensor(tf.cast(fill, dtype), shape=shape)
 
 
@@ -585,7 +589,7 @@ class TrainingBatches(NamedTuple):
     model: Any,
     examples: Examples,
     *,
-    batch_size: int,
+    batch_size: int | None,
     epochs: int,
     initial_epoch: int,
     steps_per_epoch: int | None,
@@ -628,7 +632,7 @@ class TrainingBatches(NamedTuple):
     )
 
 
-def evaluation_batches(model: Any, examples: Examples, batch_size: int) -> Any:
+def evaluation_batches(model: Any, examples: Examples, batch_size: int | None) -> Any:
   """The batches of Keras' `evaluate`; rows of similar length share one."""
   batching = Batching.of(model, examples, batch_size)
   plan = plan_by_length(examples.lengths, batching)
@@ -658,7 +662,7 @@ class Predictor:
     self,
     examples: Examples,
     *,
-    batch_size: int,
+    batch_size: int | None,
     bucket_multiple: int | None = None,
     callbacks: Any = None,
     verbose: int = 0,
@@ -703,6 +707,8 @@ class Predictor:
     for x in batches:
       num_rows += len(x["input_ids"])
       collected.add(self._step(x), None)
+    if not num_rows:
+      raise UserError("There must be at least one batch. Received: none. Leave the call out.")
     return collected.outputs(np.arange(num_rows))
 
 

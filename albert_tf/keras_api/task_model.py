@@ -390,8 +390,9 @@ def _with_thresholds(batches: Iterable[Inputs], thresholds: np.ndarray) -> Itera
 
 def _input_batches(batches: Any) -> Iterator[Inputs]:
   """The inputs of a data set, a `keras.utils.Sequence` or a generator."""
+  elements = batches
   if isinstance(batches, keras.utils.Sequence):
-    batches = (batches[number] for number in range(len(batches)))
-  for element in batches:
+    elements = (batches[number] for number in range(len(batches)))
+  for element in elements:
     inputs, *_ = keras.utils.unpack_x_y_sample_weight(element)
     yield inputs

@@ -252,13 +252,14 @@ class TextModel(ConfigModel):
       raise UserError(
         f"`fit` needs y, {self.labels_in_words} for each row. Received: none. Give it."
       )
-    batch_size = arguments.pop("batch_size", None) or DEFAULT_BATCH_SIZE
+    batch_size = arguments.pop("batch_size", None)
+    if arguments.get("validation_batch_size") is None:
+      arguments["validation_batch_size"] = batch_size
     share = arguments.pop("validation_split", None)
     if share and arguments.get("validation_data") is None:
       # As Keras: the last rows.
       num_training = int(len(examples) * (1 - share))
       arguments["validation_data"] = examples.take(np.arange(num_training, len(examples)))
-      arguments.setdefault("validation_batch_size", batch_size)
       examples = examples.take(np.arange(num_training))
 
     training = TrainingBatches.plan(
@@ -290,10 +291,7 @@ class TextModel(ConfigModel):
     if not isinstance(data, (tuple, list)):
       data = (data,)
     batch_size = arguments.pop("validation_batch_size", None)
-    examples = self.examples(*data)
-    arguments["validation_data"] = evaluation_batches(
-      self, examples, batch_size or arguments.get("batch_size") or DEFAULT_BATCH_SIZE
-    )
+    arguments["validation_data"] = evaluation_batches(self, self.examples(*data), batch_size)
 
   def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
     """`keras.Model.evaluate`, for ids or texts; texts of similar length share a batch."""
@@ -303,7 +301,7 @@ class TextModel(ConfigModel):
     else:
       examples = self.examples(x, y, arguments.pop("sample_weight", None))
       del arguments["y"]
-      batch_size = arguments.pop("batch_size", None) or DEFAULT_BATCH_SIZE
+      batch_size = arguments.pop("batch_size", None)
       arguments["x"] = evaluation_batches(self, examples, batch_size)
     return super().evaluate(**arguments)
 
@@ -325,8 +323,9 @@ class TextModel(ConfigModel):
     if has_batches(x):
       batches = self.prepared_batches(x)
       return super().predict(batches, verbose=verbose, steps=steps, callbacks=callbacks, **kwargs)
-    batch_size = batch_size or DEFAULT_BATCH_SIZE
     examples = self.examples(x)
+    if batch_size is None:
+      batch_size = DEFAULT_BATCH_SIZE
     if steps is not None:
       examples = examples.take(np.arange(len(examples))[: steps * batch_size])
     if self._predictor is None:

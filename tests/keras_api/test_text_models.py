@@ -221,7 +221,8 @@ def test_a_tpu_gets_one_length(run, monkeypatch):
   dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(1)
 
   def lengths():
-    (batches, _), (ids, _) = model._prepared(dataset), model._prepared(TEXTS)
+    batches = model.prepared_batches(dataset)
+    ids, *_ = model.examples(TEXTS).padded(model.fixed_length())
     found = {batch["input_ids"].shape[1] for batch in batches}, ids["input_ids"].shape[1]
     return found, {spec.shape[1] for spec in batches.element_spec.values()}
 
@@ -575,7 +576,8 @@ def test_choices_and_words_in_every_form(run):
 def test_a_generator_of_questions_has_answers_as_strings(run):
   reader = AlbertQuestionAnswering.from_pretrained(run, max_length=80)
   batch = ({"question": TEXTS, "context": TEXTS}, ["sky", "birds", ""])
-  (inputs, labels), (ids, positions) = reader._prepared(*batch), reader.prepared_batch(batch)
+  inputs, labels = reader.examples(*batch).padded()
+  ids, positions = reader.prepared_batch(batch)
   assert ids["input_ids"].shape == (3, 80)
   np.testing.assert_array_equal(ids["start_positions"], inputs["start_positions"])
   assert positions.keys() == labels.keys()
