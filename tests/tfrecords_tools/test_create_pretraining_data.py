@@ -406,6 +406,62 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
   assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
+def test_the_advice_for_other_text_makes_records_of_it(create, tmp_path, monkeypatch):
+  (path,) = _write_texts(tmp_path, [40])
+  make_block = local.Worker.make_block
+
+  def cut_and_make(*arguments):
+    os.truncate(path, 2000)
+    return make_block(*arguments)
+
+  scratch = str(tmp_path / "scratch")
+  with monkeypatch.context() as patch:
+    patch.setattr(local.Worker, "make_block", cut_and_make)
+    with pytest.raises(UserError, match="for other text remove") as refused:
+      create("out", [path], work_dir=scratch)
+  for directory in re.findall(r"\S+/_unfinished", str(refused.value)):
+    shutil.rmtree(directory)
+  assert create("out", [path], work_dir=scratch).num_records("train") > 0
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("moment", ["listed", "looked at", "read"])
+def test_a_file_that_vanishes_is_named(create, tmp_path, monkeypatch, moment, num_workers):
+  path, other = _write_texts(tmp_path, [40, 1])
+
+  def removing_before(function):
+    def remove_and_go_on(*arguments, **more):
+      pathlib.Path(path).unlink(missing_ok=True)
+      return function(*arguments, **more)
+
+    return remove_and_go_on
+
+  module, name = {
+    "listed": (job, "make_job"),
+    "looked at": (job.Job, "prepare_work"),
+    "read": (job.Job, "check_input"),
+  }[moment]
+  monkeypatch.setattr(module, name, removing_before(getattr(module, name)))
+  with pytest.raises(UserError, match=rf"Received: {path}: No such file.*Restore it"):
+    create("out", [path, other], num_workers=num_workers)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("name", ["train-0000.run", "eval-0000.run.keys"])
+def test_a_full_disk_is_named_and_the_same_command_goes_on(
+  create, whole, tmp_path, name, num_workers
+):
+  full = tmp_path / "out" / "_unfinished" / f"block-00000-000000-{name}"
+  full.parent.mkdir(parents=True)
+  full.symlink_to("/dev/full")  # Each write fails as on a full disk.
+  received = str(full).removesuffix(".keys")
+  with pytest.raises(UserError, match=rf"Received: {received}: no space left.*Free some space"):
+    create("out", num_workers=num_workers)
+  full.unlink()
+  create("out")
+  assert contents(tmp_path / "out") == contents(whole[0])
+
+
 def test_a_kill_while_it_cleans_up_leaves_what_the_next_start_removes(
   create, whole, tmp_path, monkeypatch
 ):

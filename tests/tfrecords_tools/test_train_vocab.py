@@ -1,7 +1,10 @@
 """Vocabulary training: ALBERT's ids, the same bytes, samples, and messages for what cannot be."""
 
 import gzip
+import os
+import pathlib
 import random
+import shutil
 
 import pytest
 from support.commands.script_runs import run_command
@@ -98,6 +101,32 @@ def test_a_broken_file_is_told_before_training(tmp_path, texts, name, content, r
     _make(tmp_path)
   assert [path.name for path in tmp_path.iterdir()] == ["in"]
   assert "training on" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ("change", "received"),
+  [
+    (pathlib.Path.unlink, r"in/b\.txt: No such file.*Restore it"),
+    (lambda path: os.truncate(path, 90), r"in/b\.txt, of 90 bytes now and [\d,]+ at the start"),
+  ],
+  ids=["removed", "cut"],
+)
+def test_a_file_that_changes_while_another_is_read_is_named(
+  tmp_path, texts, monkeypatch, change, received
+):
+  shutil.copy(texts / "a.txt", texts / "b.txt")
+  read, changed = vocabulary.iter_documents, []
+
+  def change_and_read(path, *arguments, **more):
+    if not changed:
+      changed.append(path)
+      change(texts / "b.txt")
+    return read(path, *arguments, **more)
+
+  monkeypatch.setattr(vocabulary, "iter_documents", change_and_read)
+  with pytest.raises(UserError, match=received):
+    _make(tmp_path)
+  assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_one_process_at_a_time_makes_a_prefix(tmp_path, texts, monkeypatch):
