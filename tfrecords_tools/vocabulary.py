@@ -48,6 +48,14 @@ class VocabularySpec(Settings):
   )
   user_symbols: tuple[str, ...] = USER_SYMBOLS
 
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if "" in self.user_symbols:
+      raise UserError(
+        f"user_symbol must not be empty. Received: {list(self.user_symbols)}. Leave out the empty "
+        "--user_symbol."
+      )
+
   @property
   def tokenizer(self) -> TokenizerConfig:
     """The normalisation of the training text; written next to the vocabulary."""

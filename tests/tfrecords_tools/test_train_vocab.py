@@ -69,6 +69,26 @@ def test_sizes_that_cannot_be(tmp_path, sentences):
   assert "without a single sentence" in result.stderr
 
 
+@pytest.mark.parametrize(
+  ("flag", "value", "received"),
+  [
+    ("model_prefix", "", "Received: ''. Give a value to --model_prefix"),
+    ("model_prefix", "{}/vocab/", "Received: '{}/vocab/'. Give the files a name, such as --model_"),
+    ("user_symbol", "", "Received: ['']. Leave out the empty --user_symbol"),
+  ],
+  ids=["no prefix", "no name", "no symbol"],
+)
+def test_what_is_empty_is_refused_before_anything_is_written(
+  tmp_path, texts, flag, value, received
+):
+  given = {"model_prefix": f"{tmp_path}/spm", flag: value.format(tmp_path)}
+  words = [f"--{name}={text}" for name, text in given.items()]
+  result = run_command(_COMMAND, f"--input={texts}/a.txt", "--vocab_size=100", *words)
+  assert result.returncode == 2, result.stderr
+  assert received.format(tmp_path) in result.stderr
+  assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
 @pytest.fixture
 def texts(tmp_path, sentences):
   """A folder with one good file."""
