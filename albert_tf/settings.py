@@ -209,12 +209,6 @@ def _check(field: Field, value: Any) -> None:
     if field.choices:
       flags = [f"--{name}={choice}" for choice in field.choices]
     raise UserError(f"{name} is needed. Received: none. Use {' or '.join(flags)}.")
-  # An unset variable of the shell, as in --work_dir=$SCRATCH, must not choose a default.
-  if value == "" and field.flag and (field.optional or field.is_needed):
-    advice = f"Give a value to --{name}"
-    if field.optional:
-      advice += ", or leave it out for the default"
-    raise UserError(f"{name} must not be empty. Received: {value!r}. {advice}.")
   if not _has_type(field.type, value):
     kind = field.type
     if isinstance(kind, type):

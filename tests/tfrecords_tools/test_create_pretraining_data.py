@@ -307,9 +307,9 @@ def test_mistakes_are_one_message(corpus, tiny_model, tmp_path):
     "/nonexistent/*.txt": {"input": "/nonexistent/*.txt"},
     "/dev/null/out": {"output_dir": "/dev/null/out"},
     "zipf": {"ngram_distribution": "zipf"},
-    "spm_model_file must not be empty. Received: ''": {"spm_model_file": ""},
-    "output_dir must not be empty. Received: ''": {"output_dir": ""},
-    "work_dir must not be empty. Received: ''. Give a value to --work_dir": {"work_dir": ""},
+    "--spm_model_file must not be empty. Received: ''": {"spm_model_file": ""},
+    "--output_dir must not be empty. Received: ''": {"output_dir": ""},
+    "--work_dir must not be empty. Received: ''. Give a value to --work_dir": {"work_dir": ""},
     "gs://bucket/records": {"output_dir": "gs://bucket/records"},
   }
   for received, change in cases.items():
