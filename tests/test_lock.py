@@ -1,5 +1,6 @@
 """Two runs in one directory: real processes, one of which is refused, killed or stopped for too long."""
 
+import errno
 import json
 import os
 import pathlib
@@ -179,3 +180,12 @@ def test_in_a_bucket_one_of_several_has_the_lock_however_long_an_upload_takes(
   holder.release()
   refused[0][0].acquire()
   refused[0][0].release()
+
+
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+  def write(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  monkeypatch.setattr(os, "write", write)
+  with pytest.raises(UserError, match=rf"{tmp_path}/lock\.json: no space left.*Free some space"):
+    DirectoryLock(str(tmp_path)).acquire()

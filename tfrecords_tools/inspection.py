@@ -103,8 +103,12 @@ def inspect_files(paths: Sequence[str], tokenizer: Tokenizer, *, validate: bool)
   """
   findings = Findings(tokenizer)
   for path in track(paths, len(paths), desc="Inspecting", unit="files"):
-    if validate:
-      _check_file(path, findings)
+    try:
+      if validate:
+        _check_file(path, findings)
+    except files.MissingFileError as error:
+      findings.report(path, str(error))
+      continue
     for _, view in views(path, tokenizer, findings):
       findings.measurements.add(view)
   if validate:

@@ -215,6 +215,12 @@ def from_flags(cls: type[_Settings], trained: Any = None, **values: Any) -> _Set
 
 def _flag_value(field: settings.Field) -> Any:
   value = FLAGS[field.flag].value
+  # Such as an unset variable of the shell, --work_dir=$SCRATCH, which must not choose the default.
+  if value == "" and (field.optional or field.is_needed):
+    advice = f"Give a value to --{field.flag}"
+    if field.optional:
+      advice += ", or leave it out for the default"
+    raise UserError(f"--{field.flag} must not be empty. Received: ''. {advice}.")
   if not isinstance(value, list):
     return value
   # absl's lists are of strings; the field is a tuple of one type.

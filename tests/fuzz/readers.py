@@ -140,6 +140,32 @@ def corpus(path: str) -> None:
     "".join(document).encode()  # No lone surrogate.
 
 
+def make_records(path: str, values: dict[str, Any]) -> None:
+  """Makes records of a text with these settings: they are valid, have a summary, and are found again."""
+  from tfrecords_tools.inspection import inspect_files
+  from tfrecords_tools.pretraining.create import create_records
+  from tfrecords_tools.pretraining.job import make_job
+  from tfrecords_tools.pretraining.local import make_locally
+  from tfrecords_tools.pretraining.settings import RecordSettings
+  from tfrecords_tools.pretraining.statistics import format_summary
+
+  options = {name: values.pop(name) for name in ("input_format", "language") if name in values}
+  folder = os.path.dirname(path)
+  tokenizer = load_tokenizer(f"{folder}/spm.model")
+  job = make_job(
+    [path],
+    f"{folder}/records",
+    tokenizer=tokenizer,
+    settings=RecordSettings(**values),
+    options=CorpusOptions(**options),
+  )
+  manifest = create_records(job, make_locally)
+  assert "train   instances" in format_summary(manifest)
+  paths = [f"{folder}/records/{file.name}" for file in manifest.files]
+  assert inspect_files(paths, tokenizer, validate=True).problems == []
+  assert create_records(job, make_locally) == manifest
+
+
 @functools.cache
 def made(name: str) -> bytes:
   """A file that a library writes."""

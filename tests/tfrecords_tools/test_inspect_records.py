@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import re
 import shutil
 
@@ -140,6 +141,18 @@ def test_damaged_and_lost_files_are_named(records, tmp_path):
   ):
     assert message in result.stdout
   assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("validate", [True, False])
+def test_a_file_that_vanishes_is_a_problem_of_it_alone(records, tiny_tokenizer, tmp_path, validate):
+  shutil.copytree(records, tmp_path, dirs_exist_ok=True)
+  lost, *others = sorted(map(str, tmp_path.glob("*.tfrecord")))
+  pathlib.Path(lost).unlink()
+  found = inspect_files([lost, *others], tiny_tokenizer, validate=validate)
+  assert found.problems[0].startswith(f"{lost}: A file must be there")
+  # With --validate the manifest, which lists it, says so too.
+  assert found.num_problems == 1 + validate
+  assert found.measurements.summary()["instances"] > 100
 
 
 @pytest.mark.slow
