@@ -7,7 +7,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.masking import MaskingConfig
-from albert_tf.records.features import PretrainingSpec
+from albert_tf.records.features import PretrainingSpec, RecordRules
 from albert_tf.runs.settings import (
   MOST_EXAMPLES,
   DepthSettings,
@@ -154,9 +154,13 @@ class PretrainingSettings(Settings):
       )
 
   @property
-  def spec(self) -> PretrainingSpec:
-    """Lengths of the records."""
-    return PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq)
+  def record_rules(self) -> RecordRules:
+    """What the run expects of its records."""
+    return RecordRules(
+      PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq),
+      vocab_size=self.model.vocab_size,
+      type_vocab_size=self.model.type_vocab_size,
+    )
 
   @property
   def train_predictions(self) -> int:
