@@ -66,7 +66,7 @@ class RecordIndex:
 
 
 def build_record_index(paths: Sequence[str]) -> RecordIndex:
-  """Reads the index files of records; walks files without an index, and saves one if possible.
+  """Reads the index files of records; walks files without a valid one, and saves it if possible.
 
   Args:
     paths: TFRecord files; their order is part of the data order.
@@ -79,7 +79,8 @@ def build_record_index(paths: Sequence[str]) -> RecordIndex:
     num_missing = loaded.count(None)
     if num_missing:
       print(
-        f"{num_missing:,} of {len(paths):,} record files have no index: reading them once",
+        f"{num_missing:,} of {len(paths):,} record files have no index, or are newer than it: "
+        "reading them once",
         file=sys.stderr,
         flush=True,
       )
@@ -160,7 +161,9 @@ def check_range(index: RecordIndex, start: int, end: int, rules: RecordRules) ->
     shard = scan_shard(path)
     blocks = np.append(shard.offsets, shard.num_bytes)
     first_block = index.first_block[number]
-    if not np.array_equal(blocks, index.block_bytes[first_block : first_block + len(blocks)]):
+    indexed_blocks = index.block_bytes[first_block : first_block + len(blocks)]
+    num_records = index.first_record[number + 1] - index.first_record[number]
+    if shard.num_records != num_records or not np.array_equal(blocks, indexed_blocks):
       raise _changed(path, "which now holds other records")
 
 
