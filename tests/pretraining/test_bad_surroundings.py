@@ -53,6 +53,29 @@ def test_a_truncated_checkpoint_is_named_and_taking_it_away_continues_from_the_o
   assert run_pretraining(copied, check_only=True) is None
 
 
+def test_a_cut_run_json_is_replaced_by_that_of_the_same_command(copied, finished, tmp_path):
+  damaged = pathlib.Path(copied.output_dir, "run.json")
+  damaged.write_bytes(damaged.read_bytes()[:-20])
+  with pytest.raises(UserError, match=rf"{damaged} .*another --output_dir"):
+    run_pretraining(copied)
+  elsewhere = with_changes(finished, output_dir=str(tmp_path / "elsewhere"), num_train_steps=1)
+  with eagerly():
+    run_pretraining(elsewhere)
+    shutil.copy(tmp_path / "elsewhere/run.json", damaged)
+    assert run_pretraining(copied).step == 6
+
+
+def test_without_the_line_where_it_was_cut_the_reports_go_on(copied):
+  path = pathlib.Path(copied.output_dir, "metrics.jsonl")
+  path.write_bytes(path.read_bytes()[:-20])
+  with eagerly():
+    with pytest.raises(UserError, match=rf"line 2 of {path} .*emove that line"):
+      run_pretraining(copied)
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    assert run_pretraining(copied).step == 6
+  assert [report["step"] for report in read_metrics(str(path))] == [2, 6]
+
+
 def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
   checkpoints = tmp_path / "run/checkpoints"
   values = newest_values(copied.output_dir)
