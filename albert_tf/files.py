@@ -463,7 +463,7 @@ def atomic_writer(path: str) -> Iterator[IO[bytes]]:
 
   On an exception `path` does not change.
   """
-  with _space_errors(path), staging_folder(path) as folder:
+  with space_errors(path), staging_folder(path) as folder:
     temporary = temporary_name(os.path.join(folder, os.path.basename(path)))
     try:
       with open(temporary, "wb") as stream:
@@ -505,7 +505,7 @@ def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
     temporary = temporary_name(path)
     makedirs(temporary)
   try:
-    with _space_errors(os.path.dirname(temporary)):
+    with space_errors(os.path.dirname(temporary)):
       yield temporary
     if is_remote(path):
       _upload_directory(temporary, path, last=last)
@@ -540,7 +540,7 @@ def _rename_directory(source: str, target: str) -> None:
 
 
 @contextlib.contextmanager
-def _space_errors(path: str) -> Iterator[None]:
+def space_errors(path: str) -> Iterator[None]:
   """Turns any library's error of a full disk or quota into a `StoreError` about `path`."""
   try:
     yield
