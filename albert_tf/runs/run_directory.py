@@ -51,8 +51,7 @@ def check(
   path = os.path.join(directory, RUN_FILE)
   if files.exists(path):
     if identity is not None:
-      recorded = json_files.read(path, identity=dict)["identity"]
-      _check_identity(directory, recorded, identity)
+      _check_identity(directory, _recorded_identity(path), identity)
     return
 
   # Without run.json only the traces of an earlier start may be there.
@@ -69,6 +68,16 @@ def check(
       f"A run needs a new or empty output directory, or its own. Received: {directory}, which "
       f"holds {shown} and no {RUN_FILE}. Choose another --output_dir."
     )
+
+
+def _recorded_identity(path: str) -> dict[str, Any]:
+  try:
+    return json_files.read(path, identity=dict)["identity"]
+  except UserError as error:
+    raise UserError(
+      f"{error} Or give the same command another --output_dir: it writes the same {RUN_FILE} at its "
+      "start. Stop it, and copy that one here."
+    ) from error
 
 
 def _check_identity(

@@ -11,7 +11,7 @@ import tempfile
 import types
 from typing import Any
 
-from support.tiny_records import SPEC, VOCAB_SIZE, encode_example, random_examples
+from support.tiny_records import RULES, SPEC, VOCAB_SIZE, encode_example, random_examples
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.albert_config import count_parameters
@@ -39,7 +39,7 @@ def records(path: str) -> None:
 
   shutil.rmtree(os.path.join(os.path.dirname(path), "index"), ignore_errors=True)
   assert build_record_index([path]).num_records == len(list(read_records(path)))
-  check_records([path], spec=SPEC, vocab_size=VOCAB_SIZE, type_vocab_size=2)
+  check_records([path], RULES)
   for features in map(decode_example, read_records(path)):
     ids = [*features["input_ids"], *features["masked_lm_ids"]]
     assert set(ids) <= set(range(VOCAB_SIZE))
