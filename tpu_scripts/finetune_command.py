@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags, logging
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.cli import commands
 from albert_tf.configs.albert_config import MOST_POSITIONS
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec, best_run
@@ -83,7 +83,10 @@ class Request(Settings):
     False, "Start from random weights, with --albert_config_file and a tokenizer."
   )
   output_dir: str = setting(help="The run directory, local or gs://.")
-  export: bool = setting(True, "After training, export a SavedModel to saved_model/1.")
+  export: bool = setting(
+    True,
+    "After training, export a SavedModel to saved_model/1; with another best seed to the next number.",
+  )
   ensemble_of: tuple[str, ...] = setting(
     (),
     "Run directories; their stored answers are combined into the best ensemble, and no model is "
@@ -241,8 +244,8 @@ def run(
   with workers.all_fail_together():
     if workers.is_chief:
       _report(results.lines(outcome), request.output_dir)
-      if settings.do_train and request.export:
-        _export(task, request.output_dir)
+      if settings.do_train:
+        _export(task, request)
 
 
 def _read_start(request: Request, vocab_file: str | None) -> "Start":
@@ -283,16 +286,30 @@ def _report(lines: Iterable[str], output_dir: str) -> None:
   print(f"results: {os.path.join(output_dir, RESULTS_FILE)}")
 
 
-def _export(task: FineTuningTask, output_dir: str) -> None:
+def _export(task: FineTuningTask, request: Request) -> None:
+  """Exports the weights that results.json is of, unless the newest version has them."""
+  from albert_tf.finetuning.engine.results import EXPORTED_VERSION
   from albert_tf.keras_api.exports import export_saved_model
 
-  folder = os.path.join(output_dir, "saved_model")
+  folder = os.path.join(request.output_dir, "saved_model")
+  results_path = os.path.join(request.output_dir, RESULTS_FILE)
+  results = json_files.read(results_path)
+  versions = [int(name) for name in files.listdir(folder) if name.isdigit()]
   # A command that is started again leaves its finished run as it is.
-  if files.exists(os.path.join(folder, "1")):
+  if results.get(EXPORTED_VERSION) in versions:
+    return
+  newest = max(versions, default=0)
+  if not request.export:
+    if versions:
+      print(f"SavedModel: {folder}/{newest} has other weights; --export makes a new version.")
     return
   # Hide TensorFlow's messages of saving.
   logging.set_verbosity(logging.ERROR)
   path = export_saved_model(
-    model=task.spec.export_kind, init_checkpoint=output_dir, output_dir=folder, version=1
+    model=task.spec.export_kind,
+    init_checkpoint=request.output_dir,
+    output_dir=folder,
+    version=newest + 1,
   )
+  json_files.write(results_path, results | {EXPORTED_VERSION: newest + 1})
   print(f"SavedModel: {path}")

@@ -16,7 +16,7 @@ import finetune_command
 from albert_tf.cli import commands
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import TableColumns, read_splits, read_table
+from albert_tf.finetuning.data import TableColumns, read_splits, read_table, sources_of
 from albert_tf.finetuning.tasks.text_tables import TextExample, table_examples
 from albert_tf.settings import setting
 
@@ -61,10 +61,12 @@ def prepare(
   _check_flags(request, command)
   splits: Mapping[str, Sequence[TextExample]]
   if command.task_name == "sts-b":
-    splits = glue.read_splits(glue.TASKS["sts-b"], command.data_dir)
+    sources = glue.find_files(glue.TASKS["sts-b"], command.data_dir)
+    splits = glue.read_splits(glue.TASKS["sts-b"], sources)
     # "Completely equivalent", as STS-B defines it.
     command = dataclasses.replace(command, max_score=5.0)
   else:
+    sources = sources_of(request.paths())
     splits = _read_tables(request, command)
   spec = TaskSpec(
     kind="sentence_vectors",
@@ -80,6 +82,7 @@ def prepare(
     max_score=command.max_score,
     temperature=command.temperature,
   )
+  task.sources = sources
 
   # Scores are learned pair by pair, and a batch of them may be divided.
   num_micro_batches = request.settings.gradient_accumulation_steps

@@ -53,6 +53,12 @@ def read_splits(
   return splits
 
 
+def sources_of(paths: Mapping[str, str]) -> dict[str, str]:
+  """Split → the file that `read_splits` reads it from; of a part held out that of "train"."""
+  named = {split: path for split, path in paths.items() if path}
+  return {"eval": named.get("train", "")} | named
+
+
 def hold_out(
   examples: Sequence[_Example], fraction: float, *, source: str, groups: Sequence[int] | None = None
 ) -> tuple[list[_Example], list[_Example]]:

@@ -94,6 +94,8 @@ class FineTuningTask(abc.ABC):
     training_options: further values on which the weights depend, for the run's identity.
     loss_weights: argument of Keras' `compile`.
     splits: name → examples; splits that are not needed may be absent.
+    sources: name → the file or folder of a split, where it is known, for results.json.
+    has_one_set_of_predictions: whether the predictions of a split replace those of the others.
   """
 
   spec: TaskSpec
@@ -102,6 +104,8 @@ class FineTuningTask(abc.ABC):
   training_options: Mapping[str, Any] = {}
   loss_weights: Mapping[str, float] | None = None
   splits: Mapping[str, Any]
+  sources: Mapping[str, str] = {}
+  has_one_set_of_predictions: bool = False
 
   @abc.abstractmethod
   def features(self, split: str) -> FeatureSet:

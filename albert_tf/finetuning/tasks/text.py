@@ -13,7 +13,13 @@ from sklearn import metrics as sklearn_metrics
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import TableColumns, finite_number, read_splits, read_table
+from albert_tf.finetuning.data import (
+  TableColumns,
+  finite_number,
+  read_splits,
+  read_table,
+  sources_of,
+)
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
 from albert_tf.finetuning.tasks.scores import ScoresTask, label_cell
 from albert_tf.finetuning.tasks.text_tables import TextExample, table_examples
@@ -269,6 +275,7 @@ def table_task(
       metric_names = ["pearson", "spearman"]
     task = TextTask(spec, splits, tokenizer=tokenizer, metric_names=metric_names)
 
+  task.sources = sources_of(tables)
   # What a run with other choices must not continue.
   if class_weights:
     task.class_weights = _class_weights(class_weights, task)
