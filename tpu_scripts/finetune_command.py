@@ -147,10 +147,17 @@ class Request(Settings):
     return min(usual, start.config.max_position_embeddings)
 
 
-def define_flags(command_class: type, **defaults: Any) -> None:
-  """Defines the flags of a command's own settings, with other `defaults`, and those of all."""
+# Of answers that stop early, for tasks whose answers do not: see `modeling.early_exit.EXIT_RULES`.
+EARLY_EXIT = ("depth_distillation", "exit_tolerance")
+
+
+def define_flags(command_class: type, *, without: Collection[str] = (), **defaults: Any) -> None:
+  """Defines the flags of a command's own settings, with other `defaults`, and those of all.
+
+  `without` are fields that the command would refuse or not use.
+  """
   classes = (command_class, DistributionConfig, Request, FineTuneSettings)
-  commands.define_flags(*classes, do_train=False, do_eval=False, **defaults)
+  commands.define_flags(*classes, without=without, do_train=False, do_eval=False, **defaults)
 
 
 def read_request(command_class: type, *, implies_predict: str = "") -> Request:
@@ -204,6 +211,7 @@ def run(
   prepare: Callable[[Request, "Start"], FineTuningTask],
   *,
   vocab_file: str | None = None,
+  needs_head: bool = True,
 ) -> None:
   """Trains, evaluates, predicts and exports, or combines runs into an ensemble.
 
@@ -212,6 +220,7 @@ def run(
     prepare: reads the examples, and makes the task of them.
     vocab_file: the WordPiece vocabulary that is named, perhaps none; None of a command that cannot
       use one.
+    needs_head: whether a model that was only pretrained has nothing to answer with.
   """
   # Messages without absl's prefix.
   logging.set_verbosity(logging.INFO)
@@ -222,6 +231,14 @@ def run(
 
   settings = request.settings
   start = _read_start(request, vocab_file)
+  uses_trained = not settings.do_train and not request.ensemble_of
+  # Before the data are read: labels that only a fine-tuned run knows would be missing.
+  if uses_trained and needs_head and not start.has_head:
+    raise UserError(
+      "Without --do_train the weights are those of a fine-tuned run. Received: "
+      f"{start.source}, which was only pretrained and has no head for a task. Train it with "
+      "--do_train, or name a fine-tuned run with --init_checkpoint."
+    )
   task = prepare(request, start)
   if request.ensemble_of:
     combined = ensemble.combine(

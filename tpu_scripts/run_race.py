@@ -44,7 +44,7 @@ class Command(finetune_command.DataFiles, ChoiceColumns):
 
 
 # Without a default, so that a later prediction keeps the length of training.
-finetune_command.define_flags(Command, max_qa_length=None)
+finetune_command.define_flags(Command, without=finetune_command.EARLY_EXIT, max_qa_length=None)
 
 
 def prepare(

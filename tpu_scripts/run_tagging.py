@@ -22,7 +22,8 @@ class Command(finetune_command.DataFiles, Columns):
   )
 
 
-finetune_command.define_flags(Command)
+# The tags of several runs are not combined.
+finetune_command.define_flags(Command, without=(*finetune_command.EARLY_EXIT, "ensemble_of"))
 
 
 def prepare(
