@@ -217,7 +217,7 @@ class FineTuningRun:
       raise UserError(
         "Without --do_train there must be weights, of several seeds those of each. Received: "
         f"{self.directory} without {run_directory.BEST}. Train first, or name --seeds that were "
-        "trained."
+        "trained; with weights of another run name one seed."
       )
     if start.checkpoint is None:
       return
