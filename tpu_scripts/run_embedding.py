@@ -16,7 +16,7 @@ import finetune_command
 from albert_tf.cli import commands
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import TableColumns, read_splits, read_table
+from albert_tf.finetuning.data import TableColumns, read_splits, read_table, sources_of
 from albert_tf.finetuning.tasks.text_tables import TextExample, table_examples
 from albert_tf.settings import setting
 
@@ -28,6 +28,7 @@ class Command(finetune_command.DataFiles, TableColumns):
     "custom", "GLUE's STS-B, or a table of your own (custom)."
   )
   data_dir: str = setting("", "sts-b: the task's folder, or the folder that contains it.")
+  label: str = setting("", "Column of the scores, if there are any.", flag="label_column")
   negative: str = setting(
     "",
     "Column of texts that do not match the first; not with --label_column.",
@@ -46,8 +47,15 @@ class Command(finetune_command.DataFiles, TableColumns):
   normalize: bool = setting(True, "Scale vectors to length 1. Default: as in training, else true.")
 
 
-# Without defaults, so that a later evaluation keeps the vectors of training.
-finetune_command.define_flags(Command, texts=("anchor", "positive"), pooling=None, normalize=None)
+# Labels are scores, and the head has no weights. Pooling and normalization have no defaults, so that
+# a later evaluation keeps the vectors of training.
+finetune_command.define_flags(
+  Command,
+  without=("multi_label", "ensemble_of", "freeze_encoder", "classifier_dropout"),
+  texts=("anchor", "positive"),
+  pooling=None,
+  normalize=None,
+)
 
 
 def prepare(
@@ -61,10 +69,12 @@ def prepare(
   _check_flags(request, command)
   splits: Mapping[str, Sequence[TextExample]]
   if command.task_name == "sts-b":
-    splits = glue.read_splits(glue.TASKS["sts-b"], command.data_dir)
+    sources = glue.find_files(glue.TASKS["sts-b"], command.data_dir)
+    splits = glue.read_splits(glue.TASKS["sts-b"], sources)
     # "Completely equivalent", as STS-B defines it.
     command = dataclasses.replace(command, max_score=5.0)
   else:
+    sources = sources_of(request.paths())
     splits = _read_tables(request, command)
   spec = TaskSpec(
     kind="sentence_vectors",
@@ -80,6 +90,7 @@ def prepare(
     max_score=command.max_score,
     temperature=command.temperature,
   )
+  task.sources = sources
 
   # Scores are learned pair by pair, and a batch of them may be divided.
   num_micro_batches = request.settings.gradient_accumulation_steps
@@ -104,7 +115,7 @@ def _check_flags(request: finetune_command.Request, command: Command) -> None:
   else:
     request.refuse_flags("Training from pairs without scores", ["max_score"])
   has_label_and_negative = command.label and command.negative
-  if len(command.texts) != 2 or has_label_and_negative or command.multi_label:
+  if len(command.texts) != 2 or has_label_and_negative:
     raise UserError(
       "Two --text_columns are needed, with at most one of --label_column and --negative_column. "
       f"Received: {','.join(command.texts)}, {command.label or 'none'}, "
@@ -125,7 +136,8 @@ def _read_tables(
 
 def main() -> None:
   request = finetune_command.read_request(Command)
-  finetune_command.run(request, prepare, vocab_file="")
+  # A pretrained model has vectors too.
+  finetune_command.run(request, prepare, vocab_file="", needs_head=False)
 
 
 if __name__ == "__main__":

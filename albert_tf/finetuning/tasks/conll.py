@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import read_lines, read_table
+from albert_tf.finetuning.data import check_no_answer_is_read, read_lines, read_table
 from albert_tf.settings import Settings, setting
 
 _DOCUMENT = "-DOCSTART-"
@@ -42,6 +42,10 @@ class Columns(Settings):
   )
   token_key: str = setting("tokens", ".jsonl, .parquet: key of the words.")
   tag_key: str = setting("tags", ".jsonl, .parquet: key of the tags.")
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    check_no_answer_is_read([self.tag_key], [self.token_key], "--token_key")
 
 
 def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:

@@ -96,8 +96,16 @@ class LabelledTask(FineTuningTask):
     examples = self.split(split)
     labels: np.ndarray | None = None
     # Test data may lack labels, all or some: then they are only predicted.
-    is_labelled = all(example.label is not None for example in examples)
-    if is_labelled or not split.startswith("test"):
+    num_without = sum(example.label is None for example in examples)
+    if 0 < num_without < len(examples) and split.startswith("test"):
+      logging.warning(
+        "%s: %d of %d rows have no label. Test data are scored if all have one; these are only "
+        "predicted",
+        self.sources.get(split, split),
+        num_without,
+        len(examples),
+      )
+    if not num_without or not split.startswith("test"):
       labels = self.gold(split)
       if not self.names:
         labels = labels[:, np.newaxis]  # [n, 1], like the logits.
@@ -118,7 +126,7 @@ class LabelledTask(FineTuningTask):
     Raises:
       UserError: a label is missing, or is no class or number.
     """
-    # The error names the example: the file is not known here any more.
+    of_file = f" of {self.sources[split]}" if self.sources.get(split) else ""
     values = []
     for example in self.split(split):
       try:
@@ -127,7 +135,7 @@ class LabelledTask(FineTuningTask):
         rule = f"one of {', '.join(self.names)}" if self.names else "finite numbers"
         raise UserError(
           f"Labels of {split} data must be {rule}. Received: {error} in the example with the id "
-          f"{example.id}. Fix the file, or name another column."
+          f"{example.id}{of_file}. Fix the file, or name another column."
         ) from error
     return np.array(values)
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from albert_tf.compat import coordinator_cpu
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
+from albert_tf.finetuning.data import warn_of_capitals
 from albert_tf.finetuning.tasks.base import (
   UNNAMED_OUTPUT,
   FeatureSet,
@@ -145,6 +146,7 @@ def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[
         f"{sentence.where}. Choose the column with --tag_column or the key with --tag_key."
       )
     counts.update(sentence.tags)
+  warn_of_capitals(counts, source="training and evaluation data")
   # Equally frequent tags by name, so that every run numbers them alike.
   return tuple(sorted(counts, key=lambda tag: (-counts[tag], tag)))
 

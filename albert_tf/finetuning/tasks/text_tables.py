@@ -3,6 +3,7 @@
 It does not import TensorFlow; `text.py` makes the task of these examples.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 import re
 from typing import Any, NamedTuple
@@ -11,7 +12,18 @@ from absl import logging
 
 from albert_tf import json_files
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import Table, TableColumns, cell_text, finite_number
+from albert_tf.finetuning.data import (
+  Table,
+  TableColumns,
+  cell_text,
+  finite_number,
+  row_ids,
+  warn_of_capitals,
+  whole_number,
+)
+
+# How JSON and Parquet write labels.
+_TYPE_NAMES = {bool: "true or false", int: "numbers", float: "numbers"}
 
 
 class TextExample(NamedTuple):
@@ -43,6 +55,7 @@ def table_examples(
 
   examples = []
   incomplete = []  # The names of such rows.
+  ids = row_ids(table, columns.id)
   for number, row in enumerate(table.rows):
     where = table.where(number)
     label = None
@@ -56,14 +69,10 @@ def table_examples(
     if labelled and (label is None or not any(map(str.strip, texts))):
       incomplete.append(where)
       continue
-    # Without a column of names, rows are numbered from 0 as in GLUE.
-    example_id = str(number)
-    if columns.id:
-      example_id = cell_text(row.get(columns.id))
     negative = None
     if columns.negative:
       negative = cell_text(row.get(columns.negative))
-    examples.append(TextExample(example_id, *texts)._replace(label=label, negative=negative))
+    examples.append(TextExample(ids[number], *texts)._replace(label=label, negative=negative))
 
   # A row without a label would be a class of its own, and one without a text would teach nothing.
   if incomplete and not columns.skip_incomplete_rows:
@@ -79,6 +88,8 @@ def table_examples(
   if not labelled and not any(example.label for example in examples):
     # The cells of a table that is to be predicted are empty: this does not mean "no labels".
     return [example._replace(label=None) for example in examples]
+  if has_labels and not numbers:
+    _warn_of_mixed_labels(table, columns)
   num_without = sum(example.label == () for example in examples)
   if num_without:
     logging.info(
@@ -123,7 +134,7 @@ def _marked_labels(
   row: Mapping[str, Any], names: Sequence[str], *, where: str
 ) -> tuple[str, ...] | None:
   """The labels whose columns hold 1; None if a column is empty."""
-  marks = {name: (_label(row.get(name)) or "").lower() for name in names}
+  marks = {name: whole_number((_label(row.get(name)) or "").lower()) for name in names}
   # A wrong mark is reported even where another column is empty.
   for mark in marks.values():
     if mark not in ("", "0", "1", "false", "true"):
@@ -134,6 +145,28 @@ def _marked_labels(
   if "" in marks.values():
     return None
   return tuple(name for name, mark in marks.items() if mark in ("1", "true"))
+
+
+def _warn_of_mixed_labels(table: Table, columns: TableColumns) -> None:
+  """Warns of labels of several types, and of names that differ in their capitals only."""
+  if len(columns.labels) > 1:
+    return  # Marks of 0 and 1.
+  cells: list[Any] = []
+  for row in table.rows:
+    cell = row.get(columns.label)
+    cells.extend(cell if isinstance(cell, list) else [cell])
+  names = {number: name for number, cell in enumerate(cells) if (name := _label(cell)) is not None}
+  types = Counter(_TYPE_NAMES.get(type(cells[number]), "texts") for number in names)
+  if len(types) > 1:
+    counts = ", ".join(f"{count} {kind}" for kind, count in types.items())
+    logging.warning(
+      '%s: labels of several types in %s: %s. Each is read as text: 1 and "1" are the class 1, true '
+      "is another",
+      table.source,
+      columns.label,
+      counts,
+    )
+  warn_of_capitals(Counter(names.values()), source=table.source)
 
 
 def _check_number(label: str | None, *, where: str) -> None:
