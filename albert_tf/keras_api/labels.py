@@ -294,7 +294,9 @@ def _as_numbers(array: np.ndarray, ids: Mapping[str, int]) -> np.ndarray:
       return float(value)
     return math.nan
 
-  return np.vectorize(number, otypes=[np.float64])(array)
+  # NumPy would warn of a comparison with NaN.
+  with np.errstate(invalid="ignore"):
+    return np.vectorize(number, otypes=[np.float64])(array)
 
 
 def _first(array: np.ndarray, is_wrong: np.ndarray) -> str:

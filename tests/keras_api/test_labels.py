@@ -31,6 +31,7 @@ def classifier():
     [[5], [0], [1]], lambda: tf.constant([0, 1, 5]), [0, 1, None], [b"bad", b"good", b"good"], np.array([0, 1, 0.5]),
     [[0, 1], [1]], [10**400, 0, 1], [1j, 0, 0], "bad", 1, {"bad": 1}, iter([0, 1, 1]), ["bad", "ugly", "good"],
     np.array([0, 1, -1], np.int8), np.array(["2020-01-01"] * 3, "datetime64[D]"), [float("nan"), 0, 1],
+    np.array([float("nan"), 0, 1], object),
   ],
 )  # fmt: skip
 def test_a_class_that_is_none_is_refused_before_training(wrong, classifier):
