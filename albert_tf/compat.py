@@ -116,7 +116,7 @@ class ModelBase(keras.Model):
 
     # Keras 2 has updated the mean loss. Its `compute_metrics` would join the replicas, which no
     # loop may.
-    self.compiled_metrics.update_state(y, predictions, sample_weight)
+    self.compiled_metrics.update_state(self.counted(x, y), predictions, sample_weight)
     if hasattr(self.optimizer, "get_scaled_loss"):  # With mixed_float16 alone.
       return self.optimizer.get_scaled_loss(loss)
     return loss
@@ -147,11 +147,16 @@ class ModelBase(keras.Model):
         iterator = None
       super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
 
-    def compute_metrics(
-      self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
-    ) -> dict[str, Any]:
-      metrics = super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-      return self.shown_metrics(metrics)
+  def compute_metrics(
+    self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+  ) -> dict[str, Any]:
+    metrics = super().compute_metrics(x, self.counted(x, y), y_pred, sample_weight=sample_weight)
+    return self.shown_metrics(metrics)
+
+  def counted(self, x: Any, y: Any) -> Any:
+    """The labels `y` of the inputs `x` as metrics get them."""
+    del x
+    return y
 
   @property
   def _has_several_workers(self) -> bool:

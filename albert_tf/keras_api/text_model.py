@@ -25,6 +25,7 @@ from albert_tf.configs.model_card import write_model_card
 from albert_tf.configs.task import SHORTEST_ROW
 from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api.labels import finite
+from albert_tf.keras_api.logits import check_losses, metrics_of_logits
 from albert_tf.keras_api.preprocessor import AlbertPreprocessor
 from albert_tf.modeling.layers import ConfigModel
 from albert_tf.modeling.variables import merged_values, named_variables
@@ -97,6 +98,8 @@ class TextModel(ConfigModel):
   preprocessor_kind = "text"
   # Whether outputs have an axis S; then all batches of a data set need the same S.
   per_piece = False
+  # Whether labels may be of padding, which is left out.
+  has_padding = False
   labels_in_words = "a label"
   # Patterns of variables that a checkpoint may lack; they keep their initial values.
   may_be_missing: tuple[str, ...] = ()
@@ -173,6 +176,34 @@ class TextModel(ConfigModel):
     return LoadPlan(checkpoint.variables, cls.may_be_missing, lengths, options)
 
   # ------------------------------------------------------------------ Keras' methods
+
+  def compile(self, *args: Any, **kwargs: Any) -> None:
+    """`keras.Model.compile`; Keras' metrics of probabilities get those of the logits.
+
+    Raises:
+      UserError: a loss reads probabilities.
+    """
+    # Keras 2 and Keras 3 have their arguments in another order.
+    arguments = inspect.signature(keras.Model.compile).bind(self, *args, **kwargs).arguments
+    del arguments["self"]
+    arguments.update(arguments.pop("kwargs", {}))
+    loss = arguments.get("loss")
+    check_losses(loss)
+    self.note_loss(loss)
+    for name in ("metrics", "weighted_metrics"):
+      if arguments.get(name):
+        arguments[name] = metrics_of_logits(
+          arguments[name], loss, self.activation, has_padding=self.has_padding
+        )
+    super().compile(**arguments)
+
+  def note_loss(self, loss: Any) -> None:
+    """What the model learns of the loss that it is compiled with."""
+
+  def activation(self, output: str) -> str:
+    """What makes probabilities of an output, "sigmoid" or "softmax"; "" if it has no logits."""
+    del output
+    return ""
 
   def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     if self._reads_as_text(inputs):

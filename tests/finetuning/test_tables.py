@@ -114,6 +114,19 @@ def test_labels_that_do_not_fit(tmp_path):
     TableColumns(texts=("a", "b", "c"))
 
 
+def test_whole_numbers_with_a_point_are_names_without_it(tmp_path):
+  """A column of whole numbers with gaps is written as 0.0 and 1.0; 1.5 is a name of its own."""
+  path = tmp_path / "a.csv"
+  path.write_text("text,label\nx,0.0\ny,1.0\nz,1\nw,1.5\n")
+  task = task_of(ONE_TEXT, train=str(path), eval=str(path))
+  assert set(task.names) == {"0", "1", "1.5"}
+  assert "f1_1" in task.evaluate({"logits": np.zeros([4, 3])})
+  paths = {"train": str(path), "eval": str(path)}
+  names = ["1.5", "1.0", "0.0"]
+  named = table_task(paths, columns=ONE_TEXT, tokenizer=tokenizer(), label_names=names)
+  assert tuple(named.names) == ("1.5", "1", "0")
+
+
 def test_classes_of_different_sizes(tmp_path):
   """Weights of classes are in the training loss alone; a metric of one class chooses."""
   paths = {"train": write(tmp_path / "train.csv"), "eval": write(tmp_path / "eval.csv")}

@@ -310,6 +310,31 @@ def test_the_head_of_another_task_is_not_taken(run, tmp_path):
   assert of_two.head.get_weights()[0].shape[0] == 2
 
 
+def test_a_fine_tuned_run_has_its_own_labels(run, tmp_path):
+  """In another order every answer would be another; labels without names may get some."""
+  trained = tmp_path / "trained"
+  AlbertClassifier.from_pretrained(run, label_names=["no", "yes"]).save_pretrained(trained)
+  read = AlbertClassifier.from_pretrained
+  assert read(trained, label_names=["no", "yes"]).task.label_names == ("no", "yes")
+  for names in (["yes", "no"], ["no", "yes", "maybe"], ["a", "b"], ["no"]):
+    with pytest.raises(UserError, match=r"label_names=\('\w+'.*trained/.* with \('no', 'yes'\)"):
+      read(trained, label_names=names)
+
+  numbered = tmp_path / "numbered"
+  read(run, num_labels=2).save_pretrained(numbered)
+  want = read(numbered)
+  named = read(numbered, label_names=["no", "yes"])
+  assert named.task.label_names == ("no", "yes")
+  np.testing.assert_array_equal(named.head.get_weights()[0], want.head.get_weights()[0])
+  for names in ([1, 0], ["1", "2"], ["a", "b", "c"]):
+    with pytest.raises(UserError, match=r"numbered/.* with \('0', '1'\)"):
+      read(numbered, label_names=names)
+
+  AlbertQuestionAnswering.from_pretrained(run, squad_version="1.1").save_pretrained(tmp_path / "qa")
+  with pytest.raises(UserError, match=r"squad_version='2.0'.* with '1.1'"):
+    AlbertQuestionAnswering.from_pretrained(tmp_path / "qa", squad_version="2.0")
+
+
 @pytest.mark.parametrize(
   ("options", "message"),
   [
