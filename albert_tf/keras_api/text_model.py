@@ -71,6 +71,8 @@ def _with_texts(method: Callable[..., Any]) -> Any:
       model.check_single_batches()
     call = signature.bind(model, *args, **kwargs)
     arguments = call.arguments
+    if "y" in signature.parameters:
+      model.check_labelled(method.__name__, arguments.get("x"), arguments.get("y"))
     arguments["x"], y = model._prepared(arguments.get("x"), arguments.get("y"))
     if y is not None:
       arguments["y"] = y
@@ -183,17 +185,17 @@ class TextModel(ConfigModel):
     self, x: Any = None, y: Any = None, *args: Any, validation_data: Any = None, **kwargs: Any
   ) -> Any:
     """`keras.Model.fit`, for ids or texts."""
-    x, y = self._prepared(x, y)
-    if isinstance(x, Mapping) and y is None and getattr(self, "loss", None) is not None:
-      raise UserError(
-        f"`fit` needs y, {self.labels_in_words} for each row. Received: none. Give it."
-      )
+    self.check_labelled("fit", x, y)
     if isinstance(validation_data, (tuple, list)):
+      held_x, held_y, _ = keras.utils.unpack_x_y_sample_weight(validation_data)
+      self.check_labelled("validation_data", held_x, held_y)
       validation_data = self._checked_batch(validation_data)
     elif validation_data is not None:
+      self.check_labelled("validation_data", validation_data)
       validation_data, _ = self._prepared(validation_data)
-    # Keras 3 warns that it cannot shuffle a data set.
-    if isinstance(x, tf.data.Dataset):
+    x, y = self._prepared(x, y)
+    # Keras 3 warns that it cannot shuffle a data set or a generator.
+    if isinstance(x, (tf.data.Dataset, Iterator)):
       kwargs.setdefault("shuffle", False)
     kwargs.update(self._checked_weights(kwargs))
     return super().fit(x, y, *args, validation_data=validation_data, **kwargs)
@@ -205,6 +207,28 @@ class TextModel(ConfigModel):
   predict_on_batch = _with_texts(ModelBase.predict_on_batch)
 
   # ------------------------------------------------------------------ texts, labels and weights
+
+  def check_labelled(self, taker: str, x: Any, y: Any = None) -> None:
+    """Raises `UserError` where the loss would have no labels, or strings of a data set.
+
+    Args:
+      taker: the method or the argument, for messages.
+      x, y: any form that Keras takes. Each batch of a generator is checked when it comes.
+    """
+    if getattr(self, "loss", None) is None or isinstance(x, (keras.utils.Sequence, Iterator)):
+      return
+    if hasattr(x, "element_spec"):
+      _, y, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
+      if y is not None and holds_text(y):
+        raise UserError(
+          f"Labels of a data set are numbers. Received: strings, in that of {taker}. Give lists; or "
+          "dataset.as_numpy_iterator(), for several epochs of dataset.repeat(), with "
+          "steps_per_epoch."
+        )
+    if y is None:
+      raise UserError(
+        f"`{taker}` needs y, {self.labels_in_words} for each row. Received: none. Give it."
+      )
 
   def _prepared(self, x: Any, y: Any = None, *, to_max_length: bool = False) -> tuple[Any, Any]:
     """Tokenizes texts and checks labels, in any form that Keras takes."""
@@ -243,8 +267,10 @@ class TextModel(ConfigModel):
     x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
     x, y = self._prepared(x, y, to_max_length=to_max_length)
     if weights is not None:
-      weights = finite(weights, "sample_weight")
-    return tuple(column for column in (x, y, weights) if column is not None)
+      return x, y, finite(weights, "sample_weight")
+    if y is not None:
+      return x, y
+    return (x,)
 
   def checked_labels(self, labels: Any, inputs: Any) -> Any:
     """Labels for the loss; raises `UserError` for labels out of the model's range.

@@ -354,6 +354,7 @@ def test_texts_and_labels_that_are_refused(run, classifier):
   tokenizer = classifier.preprocessor.tokenizer
   choices = {"context": TEXTS[:2], "question": TEXTS[:2], "choices": [["a"], ["b", "c"]]}
   rows = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1]))
+  named = tf.data.Dataset.from_tensor_slices((TEXTS, ["bad", "good", "good"])).batch(2)
   for call, message in [
     (lambda: classifier.predict("one"), "Put it in a list"),
     (lambda: classifier.predict(["a", None]), "text with None among them"),
@@ -361,7 +362,12 @@ def test_texts_and_labels_that_are_refused(run, classifier):
     (lambda: classifier.predict(["a\ud800"]), "surrogate"),
     (lambda: classifier.predict(np.array("abc")), "the shape"),
     (lambda: classifier.predict(text for text in TEXTS), "Put it in a list"),
-    (lambda: classifier.fit(TEXTS), "needs y"),
+    (lambda: classifier.fit(TEXTS), "`fit` needs y"),
+    (lambda: classifier.fit(TEXTS, [0, 1, 1], validation_data=(TEXTS,)), "`validation_data` needs"),
+    (lambda: classifier.fit(rows.batch(2).map(lambda x, _: x)), "`fit` needs y"),
+    (lambda: classifier.evaluate(TEXTS), "`evaluate` needs y"),
+    (lambda: classifier.test_on_batch(TEXTS), "`test_on_batch` needs y"),
+    (lambda: classifier.fit(named), r"strings, in that of fit\. .*as_numpy_iterator"),
     (lambda: classifier.fit(TEXTS, ["bad", "good", "ugly"]), "bad, good. Received: ugly in row 2"),
     (lambda: classifier.fit(TEXTS, [[1, 0], [0, 1], [0, 1]]), r"one class of each text, \[n\]"),
     (lambda: classifier(ids), "a mapping with input_ids"),
@@ -543,6 +549,9 @@ def test_texts_in_every_form_that_keras_takes(classifier):
   assert history["val_loss"][0] == pytest.approx(loss, rel=1e-5)
   with pytest.raises(UserError, match="Received: 7 in row 1"):
     classifier.fit(Batches([0, 7, 1]), verbose=0)
+  # Weights without labels stay weights.
+  _, labels, weights = classifier.prepared_batch((TEXTS, None, [0.0, 1.0, 2.0]))
+  assert (labels, weights.tolist()) == (None, [0.0, 1.0, 2.0])
 
 
 def test_choices_and_words_in_every_form(run):
