@@ -36,6 +36,7 @@ class AlbertSentenceEncoder(TaskModel):
 
   task_kinds = ("sentence_vectors",)
   preprocessor_kind = "sentences"
+  id_ranks = (2, 3)
   checkpoint_heads = ()
   labels_in_words = "a group number (np.arange(n) for InBatchNegatives) or a similarity"
   _joins_rows = True

@@ -170,6 +170,7 @@ class AlbertMultipleChoice(TaskModel):
 
   task_kinds = ("multiple_choice",)
   preprocessor_kind = "choices"
+  id_ranks = (3,)
   extra_options = ("classifier_dropout",)
   _reads_pooler = True
   _joins_rows = True

@@ -24,6 +24,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.model_card import write_model_card
 from albert_tf.configs.task import SHORTEST_ROW
 from albert_tf.errors import UserError, whole_number
+from albert_tf.keras_api.id_inputs import are_known, asserted_ids, checked_ids
 from albert_tf.keras_api.labels import finite
 from albert_tf.keras_api.preprocessor import AlbertPreprocessor
 from albert_tf.modeling.layers import ConfigModel
@@ -97,6 +98,8 @@ class TextModel(ConfigModel):
   export_kind: str
   # `kind` of its `AlbertPreprocessor`.
   preprocessor_kind = "text"
+  # Numbers of axes that `input_ids` may have.
+  id_ranks: tuple[int, ...] = (2,)
   # Whether outputs have an axis S; then all batches of a data set need the same S.
   per_piece = False
   labels_in_words = "a label"
@@ -179,6 +182,8 @@ class TextModel(ConfigModel):
   def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     if self._reads_as_text(inputs):
       inputs = self._needed_preprocessor()(inputs)
+    elif are_known(inputs):
+      inputs = checked_ids(inputs, self.config, self.id_ranks)
     return super().__call__(inputs, *args, **kwargs)
 
   def fit(
@@ -237,6 +242,9 @@ class TextModel(ConfigModel):
       inputs, *_ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
       if holds_text(inputs):
         x = self._mapped(x)
+      # A distributed one takes no further function.
+      elif isinstance(x, tf.data.Dataset) and isinstance(inputs, Mapping):
+        x = self._with_assertions(x)
       return x, y
     if isinstance(x, keras.utils.Sequence):
       return _prepared_sequence(self, x), y
@@ -245,6 +253,8 @@ class TextModel(ConfigModel):
       return (self.prepared_batch(batch) for batch in x), y
     if self._reads_as_text(x):
       x = self._tokenized(x, to_max_length=to_max_length)
+    else:
+      x = checked_ids(x, self.config, self.id_ranks)
     if y is not None:
       y = self.checked_labels(y, x)
     return x, y
@@ -309,6 +319,17 @@ class TextModel(ConfigModel):
       return keras.utils.pack_x_y_sample_weight(ids, y, weight)
 
     return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+  def _with_assertions(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """A data set of ids, of which each batch is checked."""
+
+    @tf.autograph.experimental.do_not_convert
+    def check(*element: Any) -> Any:
+      x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
+      ids = asserted_ids(x, self.config, self.id_ranks)
+      return keras.utils.pack_x_y_sample_weight(ids, y, weight)
+
+    return dataset.map(check)
 
   def columns(self, texts: Any, names: tuple[str, ...] = ()) -> dict[str, Any]:
     """Strings by name, see `AlbertPreprocessor.named`.
