@@ -78,7 +78,11 @@ def _full_disk(path: str, code: int = errno.ENOSPC) -> StoreError:
 
 
 def text_of(path: Path) -> str:
-  """A path as a string; raises `UserError` for a bucket as `pathlib.Path`."""
+  """A path as a string; raises `UserError` for no path, and for a bucket as `pathlib.Path`."""
+  if not isinstance(path, (str, os.PathLike)):
+    raise UserError(
+      f"A path is a string or a pathlib.Path. Received: {path!r:.60}. Name a file or a folder."
+    )
   text = os.fspath(path)
   if not isinstance(path, str) and _COLLAPSED.match(text):
     raise UserError(

@@ -153,10 +153,17 @@ def find_checkpoint(path: files.Path) -> str:
   if files.exists(f"{prefix}.index"):
     return prefix
   if not files.isdir(path):
+    reason = (
+      "does not exist. Check the path; names of hubs are not downloaded: fetch the files, and name "
+      "their folder"
+    )
+    if files.exists(path):
+      reason = (
+        "is another file. Name its folder; a .keras file is loaded with keras.saving.load_model"
+      )
     raise UserError(
       "A checkpoint must be a directory, a weights file or the prefix of a .index file. "
-      f"Received: {path!r}, which does not exist. Check the path; names of hubs are not "
-      "downloaded: fetch the files, and name their folder."
+      f"Received: {path!r}, which {reason}."
     )
 
   # A directory of TensorFlow, of Hugging Face, or of a run.

@@ -226,7 +226,7 @@ def _strings(value: Any, name: str) -> Any:
       f"{name} is a batch of strings. Received: one string, {value!r:.60}. Put it in a list."
     )
   if isinstance(value, tf.RaggedTensor):
-    value = value.to_tensor()
+    value = _of_ragged(value, name)
 
   # Lists, iterators and columns of pandas become arrays. Tensors stay.
   if isinstance(value, Iterator):
@@ -235,6 +235,9 @@ def _strings(value: Any, name: str) -> Any:
     value = _matrix(value, name)
   elif not hasattr(value, "dtype") or hasattr(value, "to_numpy"):
     value = np.asarray(value, dtype=object)
+  # A column of lists.
+  if name in _MATRICES and isinstance(value, np.ndarray) and value.ndim == 1:
+    value = _matrix(value.tolist(), name)
   if isinstance(value, np.ndarray) and value.dtype.kind in "OUT":
     value = value.astype(object)
     for text in value.ravel():
@@ -243,7 +246,8 @@ def _strings(value: Any, name: str) -> Any:
     raise UserError(
       f"A preprocessor takes strings. Received: {name} of "
       f"{getattr(value.dtype, 'name', value.dtype)}. Ids go into the model itself, as a mapping "
-      "with input_ids."
+      "with input_ids; a functional model, or a Sequential, begins with keras.Input([], "
+      'dtype="string").'
     )
 
   rank = 1
@@ -259,12 +263,28 @@ def _strings(value: Any, name: str) -> Any:
   return value
 
 
+def _of_ragged(value: tf.RaggedTensor, name: str) -> Any:
+  """Its rows as lists or, in a graph, padded with ""."""
+  if tf.executing_eagerly():
+    return value.to_list()
+  if name != "choices":
+    return value.to_tensor()
+  lengths = value.row_lengths()
+  message = f"All rows of {name} need the same length. Give each as many."
+  with tf.control_dependencies([tf.debugging.assert_equal(lengths, lengths[:1], message)]):
+    return value.to_tensor()
+
+
 def _matrix(rows: Any, name: str) -> np.ndarray:
   """Lists of strings as `[B, N]`, padded with ""."""
-  if any(isinstance(row, (str, bytes)) or not np.iterable(row) for row in rows):
-    raise UserError(
-      f"Each row of {name} must be a list of strings. Received: {rows!r:.60}. Split the texts."
-    )
+  # Arrays, tensors and columns as lists. Not mappings and sets: theirs is another order.
+  rows = [np.asarray(row, object).tolist() if hasattr(row, "dtype") else row for row in rows]
+  for number, row in enumerate(rows):
+    if not isinstance(row, (list, tuple)):
+      raise UserError(
+        f"Each row of {name} must be a list of strings. Received in row {number}: {row!r:.60}. "
+        "Split the texts."
+      )
   lengths = {len(row) for row in rows}
   # A choice without text would be scored; a word without text is left out.
   if name == "choices" and len(lengths) > 1:
@@ -273,7 +293,8 @@ def _matrix(rows: Any, name: str) -> np.ndarray:
     )
   matrix = np.full([len(rows), max(lengths, default=0)], "", dtype=object)
   for number, row in enumerate(rows):
-    matrix[number, : len(row)] = row
+    for place, text in enumerate(row):
+      matrix[number, place] = text
   return matrix
 
 

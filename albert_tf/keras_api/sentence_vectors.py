@@ -7,10 +7,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api.labels import as_array, finite
 from albert_tf.keras_api.task_model import TaskModel
 from albert_tf.modeling.text_inputs import Inputs, text_inputs
+from albert_tf.settings import LARGEST_INT
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -36,6 +37,7 @@ class AlbertSentenceEncoder(TaskModel):
 
   task_kinds = ("sentence_vectors",)
   preprocessor_kind = "sentences"
+  id_ranks = (2, 3)
   checkpoint_heads = ()
   labels_in_words = "a group number (np.arange(n) for InBatchNegatives) or a similarity"
   _joins_rows = True
@@ -78,6 +80,7 @@ class AlbertSentenceEncoder(TaskModel):
     Raises:
       UserError: `texts` are no list of strings, but for example one string.
     """
+    batch_size = whole_number(batch_size, "batch_size", minimum=1, maximum=LARGEST_INT)
     column = np.asarray(self.columns({"text": texts})["text"])
     vectors = np.zeros([len(column), self.config.hidden_size], np.float32)
     if len(column):

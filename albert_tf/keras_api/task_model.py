@@ -1,7 +1,9 @@
 """Base class of the task models: an encoder with one head. `tasks.py` has the tasks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+import contextlib
 import dataclasses
+import math
 from typing import Any, ClassVar
 
 import keras
@@ -13,7 +15,7 @@ from albert_tf.checkpoints.load import ANY_HEAD
 from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
-from albert_tf.errors import UserError
+from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api.heads import ClassificationHead
 from albert_tf.keras_api.labels import class_names
 from albert_tf.keras_api.logits import loss_object
@@ -23,6 +25,7 @@ from albert_tf.modeling.early_exit import EXIT_RULES, EarlyOutputs, answer_early
 from albert_tf.modeling.layers import resolve_seed, split_seed
 from albert_tf.modeling.micro_batches import count_equal_parts, sum_over_micro_batches
 from albert_tf.modeling.text_inputs import Inputs, integers, text_inputs
+from albert_tf.settings import LARGEST_INT
 
 # Options of `from_pretrained` for `make_task`. The other fields follow from the class.
 _TASK_OPTIONS = {field.name for field in dataclasses.fields(TaskSpec)} | {"num_labels", "problem"}
@@ -317,16 +320,15 @@ class TaskModel(TextModel):
 
   # ------------------------------------------------------------------ early exit
 
-  def predict_early(
-    self, x: Any, *, threshold: float | None = None, batch_size: int = 32
-  ) -> EarlyOutputs:
+  def predict_early(self, x: Any, *, threshold: Any = None, batch_size: int = 32) -> EarlyOutputs:
     """As `predict`, but each text stops at the first trained depth that is sure.
 
     Args:
-      x: texts, ids, or a data set of batches of them, as for `predict`.
+      x: texts, ids, or batches of them, as for `predict`.
       threshold: the confidence above which a text stops, in [0, 1]; see `ExitRule`. 1 means all
-        layers. Default: the task's, which `run_glue.py --train_depths` chooses.
-      batch_size: texts that start together; a data set has its own.
+        layers. One for all rows, or `[B]`, one for each row of x. Default: the task's, which
+        `run_glue.py --train_depths` chooses.
+      batch_size: texts that start together; data sets, generators and the like have their own.
 
     Returns:
       Arrays: the outputs, those of `predict` at these depths, and `layers` int32 `[B]`.
@@ -336,8 +338,8 @@ class TaskModel(TextModel):
     """
     if threshold is None:
       threshold = self.task.exit_threshold
-    if not 0 <= threshold <= 1:
-      raise UserError(f"threshold must be from 0 to 1. Received: {threshold}. 1 means all layers.")
+    thresholds = _checked_thresholds(threshold)
+    batch_size = whole_number(batch_size, "batch_size", minimum=1, maximum=LARGEST_INT)
     if device_kind(self.distribute_strategy) == "tpu":
       raise UserError(
         "On a TPU all shapes are constant, so no text can leave a batch. Received: predict_early. "
@@ -348,9 +350,11 @@ class TaskModel(TextModel):
     if self._early_step is None:
       self._early_step = tf.function(self.early_outputs, autograph=False, reduce_retracing=True)
     of_batches = [
-      self._early_step(batch, tf.constant(threshold, tf.float32))
-      for batch in _batches(inputs, batch_size)
+      self._early_step(batch, tf.constant(of_rows, tf.float32))
+      for batch, of_rows in _with_thresholds(_batches(inputs, batch_size), thresholds)
     ]
+    if not of_batches:
+      raise UserError("There must be at least one batch. Received: none. Leave the call out.")
     return EarlyOutputs(
       outputs=np.concatenate([of_batch.outputs for of_batch in of_batches]),
       layers=np.concatenate([of_batch.layers for of_batch in of_batches]),
@@ -391,13 +395,15 @@ class TaskModel(TextModel):
 
     Args:
       inputs: those of `call`.
-      threshold: float32 scalar, `[1]` or `[B]`.
+      threshold: float32 scalar, `[1]` or `[B]`; of N texts in each example, all have the example's.
       depths: as of `exit_depths`; None: those of the model.
     """
     texts = self._encoder_inputs(inputs)
     # A row may go on after any depth, so all its positions are computed.
     texts.pop("read_positions", None)
-    num_rows = tf.shape(texts["input_ids"])[0]
+    shape = tf.shape(inputs["input_ids"])[:-1]  # [B], or [B, N] of N texts in each example.
+    texts_per_example = tf.reduce_prod(shape[1:])
+    threshold = tf.broadcast_to(tf.reshape(threshold, [-1, 1]), [shape[0], texts_per_example])
 
     def head(read: Mapping[str, tf.Tensor], mask: tf.Tensor) -> tf.Tensor:
       return self._answer(self._head_input(read), {"input_ids": mask, "input_mask": mask})
@@ -408,10 +414,9 @@ class TaskModel(TextModel):
       depths=depths or self.exit_depths(),
       head=head,
       rule=EXIT_RULES[self.task.kind],
-      threshold=tf.broadcast_to(threshold, [num_rows]),
+      threshold=tf.reshape(threshold, [-1]),
       reads_cls_alone=self._reads_pooler,
     )
-    shape = tf.shape(inputs["input_ids"])[:-1]  # [B], or [B, N] of N texts in each example.
     outputs = tf.reshape(early.outputs, tf.concat([shape, tf.shape(early.outputs)[1:]], axis=0))
     return EarlyOutputs(outputs, tf.reshape(early.layers, shape))
 
@@ -454,10 +459,48 @@ def _check_own_labels(path: str, task: TaskSpec, requested: Options) -> None:
       )
 
 
+def _checked_thresholds(threshold: Any) -> np.ndarray:
+  """A confidence, or one for each row, `[B]`; raises `UserError` for others."""
+  thresholds = np.array(math.nan)
+  with contextlib.suppress(ValueError):  # Rows of different lengths.
+    thresholds = np.asarray(threshold)
+  are_numbers = thresholds.dtype.kind in "biuf" and thresholds.ndim <= 1
+  if not are_numbers or not np.all((thresholds >= 0) & (thresholds <= 1)):
+    raise UserError(
+      "threshold must be from 0 to 1, a number or a list with one for each row. Received: "
+      f"{threshold!r:.60}. 1 means all layers."
+    )
+  return thresholds
+
+
+def _with_thresholds(
+  batches: Iterable[Inputs], thresholds: np.ndarray
+) -> Iterator[tuple[Inputs, np.ndarray]]:
+  """Each batch with the thresholds of its rows; raises `UserError` if there are more or fewer."""
+  num_rows = 0
+  for batch in batches:
+    begin = num_rows
+    num_rows += len(batch["input_ids"])
+    if not thresholds.ndim:
+      yield batch, thresholds
+    elif num_rows <= len(thresholds):
+      yield batch, thresholds[begin:num_rows]
+    else:
+      break
+  if thresholds.ndim and len(thresholds) != num_rows:
+    raise UserError(
+      f"Each row has one threshold. Received: {len(thresholds)} thresholds, and {num_rows} rows or "
+      "more. Give as many, or one number for all."
+    )
+
+
 def _batches(inputs: Any, batch_size: int) -> Iterator[Inputs]:
-  """Batches of ids by name, of arrays or of a data set that has them; no text is one empty batch."""
-  if isinstance(inputs, tf.data.Dataset):
-    for element in inputs:
+  """Batches of ids by name, of arrays or of what has batches; no text is one empty batch."""
+  if not isinstance(inputs, Mapping):
+    batches = inputs
+    if isinstance(inputs, keras.utils.Sequence):
+      batches = (inputs[number] for number in range(len(inputs)))
+    for element in batches:
       batch, *_ = keras.utils.unpack_x_y_sample_weight(element)
       yield batch
     return

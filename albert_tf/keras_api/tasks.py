@@ -28,7 +28,6 @@ from albert_tf.keras_api.logits import check_form, loss_object, reads_classes, r
 from albert_tf.keras_api.sentence_vectors import AlbertSentenceEncoder
 from albert_tf.keras_api.task_model import TaskModel
 from albert_tf.modeling.text_inputs import Inputs, integers, text_inputs
-from albert_tf.tokenization.graph_inputs import holds_text
 
 _MOST_LABELS = 1 << 20
 
@@ -156,6 +155,7 @@ class AlbertMultipleChoice(TaskModel):
 
   task_kinds = ("multiple_choice",)
   preprocessor_kind = "choices"
+  id_ranks = (3,)
   extra_options = ("classifier_dropout",)
   _reads_pooler = True
   _joins_rows = True
@@ -293,6 +293,7 @@ class AlbertQuestionAnswering(TaskModel):
   preprocessor_kind = "question"
   extra_options = ("classifier_dropout", "start_n_top", "end_n_top")
   per_piece = True
+  labels_in_words = "an answer, as a string,"
 
   @property
   def _is_span(self) -> bool:
@@ -335,17 +336,19 @@ class AlbertQuestionAnswering(TaskModel):
     super().compile(*args, **kwargs)
 
   def _prepared(self, x: Any, y: Any = None, **options: Any) -> tuple[Any, Any]:
-    """As in the base class; `y` may be answers as strings."""
-    if y is None or not holds_text(y):
+    """As in the base class; `y` may be answers, see `gold_answers`."""
+    gold = None
+    if y is not None:
+      gold = answers.gold_answers(y)
+    if gold is None:
       return super()._prepared(x, y, **options)
-    rows, _ = super()._prepared(x, **options)
-    contexts = self.columns(x)["context"]
+    columns = self.columns(x)
+    rows, _ = super()._prepared(columns, **options)
     starts, ends = answers.answer_positions(
-      rows, contexts, y, self.preprocessor.tokenizer, may_lack=not self._is_span
+      rows, columns["context"], gold, self.preprocessor.tokenizer, may_lack=not self._is_span
     )
     # SQuAD 1.1 has two outputs, and ignores the added input.
-    columns = (starts, ends, starts == 0)
-    labels = zip(squad_losses(self.task.squad_version), columns, strict=False)
+    labels = zip(squad_losses(self.task.squad_version), (starts, ends, starts == 0), strict=False)
     return rows | {"start_positions": starts}, dict(labels)
 
   def checked_labels(self, labels: Any, inputs: Any) -> Any:

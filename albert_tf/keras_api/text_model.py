@@ -24,6 +24,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.model_card import write_model_card
 from albert_tf.configs.task import SHORTEST_ROW
 from albert_tf.errors import UserError, whole_number
+from albert_tf.keras_api.id_inputs import are_known, asserted_ids, checked_ids
 from albert_tf.keras_api.labels import finite
 from albert_tf.keras_api.logits import check_losses, metrics_of_logits
 from albert_tf.keras_api.preprocessor import AlbertPreprocessor
@@ -72,6 +73,8 @@ def _with_texts(method: Callable[..., Any]) -> Any:
       model.check_single_batches()
     call = signature.bind(model, *args, **kwargs)
     arguments = call.arguments
+    if "y" in signature.parameters:
+      model.check_labelled(method.__name__, arguments.get("x"), arguments.get("y"))
     arguments["x"], y = model._prepared(arguments.get("x"), arguments.get("y"))
     if y is not None:
       arguments["y"] = y
@@ -96,6 +99,8 @@ class TextModel(ConfigModel):
   export_kind: str
   # `kind` of its `AlbertPreprocessor`.
   preprocessor_kind = "text"
+  # Numbers of axes that `input_ids` may have.
+  id_ranks: tuple[int, ...] = (2,)
   # Whether outputs have an axis S; then all batches of a data set need the same S.
   per_piece = False
   # Whether labels may be of padding, which is left out.
@@ -208,23 +213,25 @@ class TextModel(ConfigModel):
   def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     if self._reads_as_text(inputs):
       inputs = self._needed_preprocessor()(inputs)
+    elif are_known(inputs):
+      inputs = checked_ids(inputs, self.config, self.id_ranks)
     return super().__call__(inputs, *args, **kwargs)
 
   def fit(
     self, x: Any = None, y: Any = None, *args: Any, validation_data: Any = None, **kwargs: Any
   ) -> Any:
     """`keras.Model.fit`, for ids or texts."""
-    x, y = self._prepared(x, y)
-    if isinstance(x, Mapping) and y is None and getattr(self, "loss", None) is not None:
-      raise UserError(
-        f"`fit` needs y, {self.labels_in_words} for each row. Received: none. Give it."
-      )
+    self.check_labelled("fit", x, y)
     if isinstance(validation_data, (tuple, list)):
+      held_x, held_y, _ = keras.utils.unpack_x_y_sample_weight(validation_data)
+      self.check_labelled("validation_data", held_x, held_y)
       validation_data = self._checked_batch(validation_data)
     elif validation_data is not None:
+      self.check_labelled("validation_data", validation_data)
       validation_data, _ = self._prepared(validation_data)
-    # Keras 3 warns that it cannot shuffle a data set.
-    if isinstance(x, tf.data.Dataset):
+    x, y = self._prepared(x, y)
+    # Keras 3 warns that it cannot shuffle a data set or a generator.
+    if isinstance(x, (tf.data.Dataset, Iterator)):
       kwargs.setdefault("shuffle", False)
     kwargs.update(self._checked_weights(kwargs))
     return super().fit(x, y, *args, validation_data=validation_data, **kwargs)
@@ -237,6 +244,28 @@ class TextModel(ConfigModel):
 
   # ------------------------------------------------------------------ texts, labels and weights
 
+  def check_labelled(self, taker: str, x: Any, y: Any = None) -> None:
+    """Raises `UserError` where the loss would have no labels, or strings of a data set.
+
+    Args:
+      taker: the method or the argument, for messages.
+      x, y: any form that Keras takes. Each batch of a generator is checked when it comes.
+    """
+    if getattr(self, "loss", None) is None or isinstance(x, (keras.utils.Sequence, Iterator)):
+      return
+    if hasattr(x, "element_spec"):
+      _, y, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
+      if y is not None and holds_text(y):
+        raise UserError(
+          f"Labels of a data set are numbers. Received: strings, in that of {taker}. Give lists; or "
+          "dataset.as_numpy_iterator(), for several epochs of dataset.repeat(), with "
+          "steps_per_epoch."
+        )
+    if y is None:
+      raise UserError(
+        f"`{taker}` needs y, {self.labels_in_words} for each row. Received: none. Give it."
+      )
+
   def _prepared(self, x: Any, y: Any = None, *, to_max_length: bool = False) -> tuple[Any, Any]:
     """Tokenizes texts and checks labels, in any form that Keras takes."""
     # A data set: its texts are tokenized in its pipeline. Its labels are not known yet.
@@ -244,6 +273,9 @@ class TextModel(ConfigModel):
       inputs, *_ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
       if holds_text(inputs):
         x = self._mapped(x)
+      # A distributed one takes no further function.
+      elif isinstance(x, tf.data.Dataset) and isinstance(inputs, Mapping):
+        x = self._with_assertions(x)
       return x, y
     if isinstance(x, keras.utils.Sequence):
       return _prepared_sequence(self, x), y
@@ -252,6 +284,8 @@ class TextModel(ConfigModel):
       return (self.prepared_batch(batch) for batch in x), y
     if self._reads_as_text(x):
       x = self._tokenized(x, to_max_length=to_max_length)
+    else:
+      x = checked_ids(x, self.config, self.id_ranks)
     if y is not None:
       y = self.checked_labels(y, x)
     return x, y
@@ -274,8 +308,10 @@ class TextModel(ConfigModel):
     x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
     x, y = self._prepared(x, y, to_max_length=to_max_length)
     if weights is not None:
-      weights = finite(weights, "sample_weight")
-    return tuple(column for column in (x, y, weights) if column is not None)
+      return x, y, finite(weights, "sample_weight")
+    if y is not None:
+      return x, y
+    return (x,)
 
   def checked_labels(self, labels: Any, inputs: Any) -> Any:
     """Labels for the loss; raises `UserError` for labels out of the model's range.
@@ -314,6 +350,17 @@ class TextModel(ConfigModel):
       return keras.utils.pack_x_y_sample_weight(ids, y, weight)
 
     return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+  def _with_assertions(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """A data set of ids, of which each batch is checked."""
+
+    @tf.autograph.experimental.do_not_convert
+    def check(*element: Any) -> Any:
+      x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
+      ids = asserted_ids(x, self.config, self.id_ranks)
+      return keras.utils.pack_x_y_sample_weight(ids, y, weight)
+
+    return dataset.map(check)
 
   def columns(self, texts: Any, names: tuple[str, ...] = ()) -> dict[str, Any]:
     """Strings by name, see `AlbertPreprocessor.named`.

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import re
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
 
 from albert_tf.compat import OptimizerBase, raw_variable, variable_path
-from albert_tf.optim.config import MomentHyperparameters, ScheduleConfig
+from albert_tf.optim.config import MomentHyperparameters, OptimizerConfig, ScheduleConfig
 from albert_tf.optim.lamb import lamb_update, rate_after_steps
 
 # The original's LayerNorm|layer_norm|bias, as Keras users spell them: a bias, or any variable of a
@@ -42,11 +42,11 @@ class AdamW(OptimizerBase):
     self,
     learning_rate: Any = 2e-5,
     *,
-    beta_1: float = 0.9,
-    beta_2: float = 0.999,
-    epsilon: float = 1e-6,
-    weight_decay_rate: float = 0.01,
-    bias_correction: bool = False,
+    beta_1: float = MomentHyperparameters.beta_1,
+    beta_2: float = MomentHyperparameters.beta_2,
+    epsilon: float = MomentHyperparameters.epsilon,
+    weight_decay_rate: float = MomentHyperparameters.weight_decay,
+    bias_correction: bool = MomentHyperparameters.bias_correction,
     exclude_from_weight_decay: str = KERAS_EXCLUDED_PATTERN,
     name: str = "adamw",
     **kwargs: Any,
@@ -143,10 +143,12 @@ class Lamb(AdamW):
 
   Args:
     learning_rate: a float or a Keras schedule.
+    beta_1, beta_2, epsilon, weight_decay_rate, bias_correction, exclude_from_weight_decay: see
+      `AdamW`.
     exclude_from_layer_adaptation: regular expression; variables with a matching path have no trust
       ratio; None: as `exclude_from_weight_decay`.
     name: the optimizer's name.
-    **kwargs: those of `AdamW`.
+    **kwargs: arguments of every Keras optimizer, such as `global_clipnorm=1.0`.
 
   Example:
     >>> Lamb(1e-3, global_clipnorm=1.0).get_config()["epsilon"]
@@ -157,13 +159,29 @@ class Lamb(AdamW):
 
   def __init__(
     self,
-    learning_rate: Any = 0.00176,
+    learning_rate: Any = OptimizerConfig.learning_rate,
     *,
+    beta_1: float = MomentHyperparameters.beta_1,
+    beta_2: float = MomentHyperparameters.beta_2,
+    epsilon: float = MomentHyperparameters.epsilon,
+    weight_decay_rate: float = MomentHyperparameters.weight_decay,
+    bias_correction: bool = MomentHyperparameters.bias_correction,
+    exclude_from_weight_decay: str = KERAS_EXCLUDED_PATTERN,
     exclude_from_layer_adaptation: str | None = None,
     name: str = "lamb",
     **kwargs: Any,
   ):
-    super().__init__(learning_rate, name=name, **kwargs)
+    super().__init__(
+      learning_rate,
+      beta_1=beta_1,
+      beta_2=beta_2,
+      epsilon=epsilon,
+      weight_decay_rate=weight_decay_rate,
+      bias_correction=bias_correction,
+      exclude_from_weight_decay=exclude_from_weight_decay,
+      name=name,
+      **kwargs,
+    )
     self.exclude_from_layer_adaptation = exclude_from_layer_adaptation
 
   def adapts(self, path: str) -> bool:
@@ -185,18 +203,36 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
   """Linear warm-up and polynomial decay as a Keras schedule; see `rate_after_steps`.
 
   Args:
-    **kwargs: the fields of `ScheduleConfig`.
+    learning_rate: the peak.
+    num_train_steps, num_warmup_steps, start_warmup_step, poly_power, end_learning_rate, schedule:
+      see `ScheduleConfig`.
 
   Example:
-    >>> schedule = WarmupPolynomialDecay(
-    ...   learning_rate=1e-3, num_train_steps=100, num_warmup_steps=10
-    ... )
+    >>> schedule = WarmupPolynomialDecay(1e-3, num_train_steps=100, num_warmup_steps=10)
     >>> round(float(schedule(0)), 6)
     0.0001
   """
 
-  def __init__(self, **kwargs: Any):
-    self.config = ScheduleConfig(**kwargs)
+  def __init__(
+    self,
+    learning_rate: float,
+    *,
+    num_train_steps: int,
+    num_warmup_steps: int = ScheduleConfig.num_warmup_steps,
+    start_warmup_step: int = ScheduleConfig.start_warmup_step,
+    poly_power: float = ScheduleConfig.poly_power,
+    end_learning_rate: float = ScheduleConfig.end_learning_rate,
+    schedule: Literal["continuous", "original"] = ScheduleConfig.schedule,
+  ):
+    self.config = ScheduleConfig(
+      learning_rate=learning_rate,
+      num_train_steps=num_train_steps,
+      num_warmup_steps=num_warmup_steps,
+      start_warmup_step=start_warmup_step,
+      poly_power=poly_power,
+      end_learning_rate=end_learning_rate,
+      schedule=schedule,
+    )
 
   def __call__(self, step: Any) -> tf.Tensor:
     return rate_after_steps(step, self.config)

@@ -89,6 +89,10 @@ def test_paths_and_formats(tmp_path):
   refuse(tmp_path / "nowhere", tmp_path, "does not exist")
   refuse(tmp_path, tmp_path, "which holds ")
   refuse(tmp_path / "x.safetensors", tmp_path, "does not exist")
+  refuse(tmp_path / "a/albert_config.json", tmp_path, "is another file. Name its folder")
+  for path in (None, 3, b"a"):
+    with pytest.raises(UserError, match=f"pathlib.Path. Received: {path!r}"):
+      read_checkpoint(path)
   with pytest.raises(UserError, match="'onnx'"):
     ConvertOptions(output_format="onnx")
   write_tf1(tmp_path / "b", CONFIG, random_variables(CONFIG), name="one")

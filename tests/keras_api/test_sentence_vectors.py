@@ -63,6 +63,8 @@ def test_texts_to_encode_have_any_form(run):
     model.encode(["a", None])
   with pytest.raises(UserError, match="one string"):  # Not a vector for each character.
     model.encode("one text")
+  with pytest.raises(UserError, match=r"batch_size must be .* Received: 0"):
+    model.encode(TEXTS, batch_size=0)
 
 
 def test_pairs_without_numbers_or_as_a_list_are_refused(run):

@@ -1,6 +1,7 @@
 """Heads that read several depths: the loss over all of them, and answers that stop early."""
 
 import dataclasses
+import re
 
 import keras
 import numpy as np
@@ -156,14 +157,45 @@ def test_no_row_and_one_row(count):
   assert early.layers.shape == (count,)
 
 
-def test_a_data_set_with_labels_is_answered_as_its_rows():
-  x, y = batch("classification")
+class Batches(keras.utils.Sequence):
+  """Two batches of four rows."""
+
+  def __init__(self, x, y):
+    super().__init__()
+    self._rows = (x, y)
+
+  def __len__(self):
+    return 2
+
+  def __getitem__(self, index):
+    return tf.nest.map_structure(lambda rows: rows[4 * index : 4 * index + 4], self._rows)
+
+
+def test_the_texts_of_an_example_have_its_threshold():
+  x, _ = batch("sentence_vectors", count=3)
+  model = model_of("sentence_vectors", train_depths=DEPTHS)
+  layers = model.predict_early(x, threshold=[1, 0, 1]).layers
+  np.testing.assert_array_equal(layers, [[4, 4], [2, 2], [4, 4]])
+
+
+def test_batches_with_labels_are_answered_as_their_rows():
+  """Each row has its own threshold, or all have one."""
+  x, y = batch("classification", count=8)
   model = model_of("classification", train_depths=DEPTHS)
-  data_set = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
-  of_rows = model.predict_early(x, threshold=0.6)
-  of_data_set = model.predict_early(data_set, threshold=0.6)
-  np.testing.assert_array_equal(of_data_set.layers, of_rows.layers)
-  np.testing.assert_allclose(of_data_set.outputs, of_rows.outputs, atol=1e-5)
+  own = np.array([0, 1] * 4)
+  of_rows = model.predict_early(x, threshold=own, batch_size=3)
+  assert (of_rows.layers[1::2] == 4).all()
+  assert (of_rows.layers[::2] < 4).all()
+  for batches in (
+    tf.data.Dataset.from_tensor_slices((x, y)).batch(4),
+    Batches(x, y),
+    (Batches(x, y)[number] for number in range(2)),
+  ):
+    of_batches = model.predict_early(batches, threshold=own.tolist())
+    np.testing.assert_array_equal(of_batches.layers, of_rows.layers)
+    np.testing.assert_allclose(of_batches.outputs, of_rows.outputs, atol=1e-5)
+  of_one = model.predict_early(Batches(x, y), threshold=0.6)
+  np.testing.assert_array_equal(of_one.layers, model.predict_early(x, threshold=0.6).layers)
 
 
 def test_texts_and_the_stored_threshold(tmp_path):
@@ -199,9 +231,19 @@ def test_depths_that_cannot_be_trained_are_refused(changes, depths):
 def test_what_cannot_stop_early_is_refused():
   x, _ = batch("classification")
   model = model_of("classification", train_depths=DEPTHS)
-  for threshold in (-0.1, 1.1, float("nan")):
-    with pytest.raises(UserError, match=f"Received: {threshold}"):
+  for threshold in (-0.1, 1.1, float("nan"), "high", [[0.5]], [0.5, 2], iter([1, 0])):
+    with pytest.raises(UserError, match=f"Received: {re.escape(repr(threshold))}"):
       model.predict_early(x, threshold=threshold)
+  rows = tf.data.Dataset.from_tensor_slices(x).batch(4)
+  for data in (x, rows):
+    for count in (5, 7):
+      with pytest.raises(UserError, match=f"Received: {count} thresholds, and 6 rows"):
+        model.predict_early(data, threshold=[0.5] * count)
+  with pytest.raises(UserError, match="at least one batch"):
+    model.predict_early(rows.take(0), threshold=0.5)
+  for size in (0, "8", None):
+    with pytest.raises(UserError, match=f"batch_size must be .* Received: {size!r}"):
+      model.predict_early(x, threshold=0.5, batch_size=size)
   with pytest.raises(UserError, match="train_depths"):
     model_of("classification").predict_early(x)
   with pytest.raises(UserError, match="token_classification"):

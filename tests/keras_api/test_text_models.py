@@ -283,6 +283,26 @@ def test_the_encoder_inside_a_functional_model(run, tmp_path):
   assert {name.split("/")[0] for name in named_variables(encoder)} == {"bert"}
 
 
+@pytest.mark.stack
+def test_a_sequential_model_takes_texts(run):
+  """Keras 3 gives a Sequential without an Input floats, so it is told to have one."""
+  model = AlbertClassifier.from_pretrained(run, num_labels=2)
+  texts = tf.constant(TEXTS)
+  want = tf.nn.softmax(model(TEXTS))
+  of_input = keras.Sequential([keras.Input([], dtype="string"), model, keras.layers.Softmax()])
+  np.testing.assert_allclose(of_input(texts), want, atol=1e-5)
+  without = keras.Sequential([model, keras.layers.Softmax()])
+  if KERAS_3:
+    message = r'float32.*Sequential.*keras\.Input\(\[\], dtype="string"'
+    with pytest.raises(UserError, match=message):
+      without.predict(texts, verbose=0)
+  else:
+    np.testing.assert_allclose(without(texts), want, atol=1e-5)
+  of_input.compile(AdamW(0.1), loss="sparse_categorical_crossentropy", run_eagerly=True)
+  of_input.fit(texts, tf.constant([0, 1, 1]), verbose=0)
+  assert not np.allclose(of_input.predict(texts, verbose=0), want, atol=1e-3)
+
+
 @pytest.mark.parametrize("kind", [AlbertClassifier, AlbertEncoder])
 def test_a_subclass_continues_a_run_of_its_base_class(kind, run, tmp_path):
   """Head, labels and lengths are the run's, and what it saves is a run of the base class."""
@@ -359,6 +379,7 @@ def test_texts_and_labels_that_are_refused(run, classifier):
   tokenizer = classifier.preprocessor.tokenizer
   choices = {"context": TEXTS[:2], "question": TEXTS[:2], "choices": [["a"], ["b", "c"]]}
   rows = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1]))
+  named = tf.data.Dataset.from_tensor_slices((TEXTS, ["bad", "good", "good"])).batch(2)
   for call, message in [
     (lambda: classifier.predict("one"), "Put it in a list"),
     (lambda: classifier.predict(["a", None]), "text with None among them"),
@@ -366,7 +387,12 @@ def test_texts_and_labels_that_are_refused(run, classifier):
     (lambda: classifier.predict(["a\ud800"]), "surrogate"),
     (lambda: classifier.predict(np.array("abc")), "the shape"),
     (lambda: classifier.predict(text for text in TEXTS), "Put it in a list"),
-    (lambda: classifier.fit(TEXTS), "needs y"),
+    (lambda: classifier.fit(TEXTS), "`fit` needs y"),
+    (lambda: classifier.fit(TEXTS, [0, 1, 1], validation_data=(TEXTS,)), "`validation_data` needs"),
+    (lambda: classifier.fit(rows.batch(2).map(lambda x, _: x)), "`fit` needs y"),
+    (lambda: classifier.evaluate(TEXTS), "`evaluate` needs y"),
+    (lambda: classifier.test_on_batch(TEXTS), "`test_on_batch` needs y"),
+    (lambda: classifier.fit(named), r"strings, in that of fit\. .*as_numpy_iterator"),
     (lambda: classifier.fit(TEXTS, ["bad", "good", "ugly"]), "bad, good. Received: ugly in row 2"),
     (lambda: classifier.fit(TEXTS, [[1, 0], [0, 1], [0, 1]]), r"one class of each text, \[n\]"),
     (lambda: classifier(ids), "a mapping with input_ids"),
@@ -496,6 +522,24 @@ class Frame:
     return self._lists[name]
 
 
+class Column:
+  """What a column of pandas has, of any objects."""
+
+  def __init__(self, values):
+    self._array = np.empty(len(values), object)
+    self._array[:] = values
+    self.dtype = self._array.dtype
+
+  def __len__(self):
+    return len(self._array)
+
+  def to_numpy(self):
+    return self._array
+
+  def __array__(self, dtype=None, copy=None):
+    return self._array
+
+
 class Batches(keras.utils.Sequence):
   """The texts, and labels, as two batches."""
 
@@ -530,6 +574,36 @@ def test_texts_in_every_form_that_keras_takes(classifier):
   assert history["val_loss"][0] == pytest.approx(loss, rel=1e-5)
   with pytest.raises(UserError, match="Received: 7 in row 1"):
     classifier.fit(Batches([0, 7, 1]), verbose=0)
+  # Weights without labels stay weights.
+  _, labels, weights = classifier.prepared_batch((TEXTS, None, [0.0, 1.0, 2.0]))
+  assert (labels, weights.tolist()) == (None, [0.0, 1.0, 2.0])
+
+
+def test_choices_and_words_in_every_form(run):
+  rows = [["sky", "small birds"], ["grass", "trees"], ["day", "sky"]]
+  others = {"context": TEXTS, "question": TEXTS}
+  of_choices = AlbertPreprocessor.from_pretrained(run, kind="choices")
+  of_words = AlbertPreprocessor.from_pretrained(run, kind="words")
+  for column in (Column(rows), Column([*map(tuple, rows)]), [*map(np.array, rows)],
+                 tf.constant(rows), tf.ragged.constant(rows)):  # fmt: skip
+    for layer, name, more in ((of_choices, "choices", others), (of_words, "words", {})):
+      want = layer(more | {name: rows})["input_ids"]
+      np.testing.assert_array_equal(layer(more | {name: column})["input_ids"], want)
+
+  # A shorter row of choices would be scored with an empty choice.
+  unequal = tf.ragged.constant([["sky"], *rows[1:]])
+  np.testing.assert_array_equal(
+    of_words({"words": unequal})["input_ids"], of_words({"words": unequal.to_list()})["input_ids"]
+  )
+  with pytest.raises(UserError, match="need the same length"):
+    of_choices(others | {"choices": unequal})
+  data = tf.data.Dataset.from_tensor_slices(others | {"choices": unequal}).batch(3)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="need the same length"):
+    list(data.map(of_choices))
+  # Its order is not that of the labels.
+  for row in ({"A": "sky"}, {"sky"}, None):
+    with pytest.raises(UserError, match=f"in row 1: {row}"):
+      of_choices(others | {"choices": Column([rows[0], row, rows[0]])})
 
 
 def test_a_generator_of_questions_has_answers_as_strings(run):

@@ -1,5 +1,6 @@
 """Keras optimizers: the same arithmetic inside `fit`, and configurations that survive saving."""
 
+import inspect
 import re
 
 import keras
@@ -11,6 +12,7 @@ import tensorflow as tf
 from albert_tf import compat
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.optim.config import MomentHyperparameters, ScheduleConfig
 from albert_tf.optim.keras_optimizers import (
   KERAS_EXCLUDED_PATTERN,
   AdamW,
@@ -18,6 +20,7 @@ from albert_tf.optim.keras_optimizers import (
   WarmupPolynomialDecay,
 )
 from albert_tf.optim.optimizer import assign_decay
+from albert_tf.settings import fields_of
 
 
 def linear_model(optimizer):
@@ -92,6 +95,24 @@ def test_configuration_round_trips_with_schedule(tmp_path):
     each.fit(x, y, batch_size=4, epochs=1, verbose=0)
   for a, b in zip(model.get_weights(), loaded.get_weights(), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ("kind", "settings"),
+  [
+    (WarmupPolynomialDecay, ScheduleConfig),
+    (AdamW, MomentHyperparameters),
+    (Lamb, MomentHyperparameters),
+  ],
+)
+def test_editors_see_every_setting_with_its_default(kind, settings):
+  """Written out, since an editor does not look into **kwargs."""
+  parameters = dict(inspect.signature(kind).parameters)
+  if settings is MomentHyperparameters:  # Keras' own name has another meaning.
+    parameters["weight_decay"] = parameters.pop("weight_decay_rate")
+  for field in fields_of(settings):
+    default = inspect.Parameter.empty if field.is_needed else field.default
+    assert parameters[field.name].default == default, field.name
 
 
 def test_keras_own_weight_decay_is_refused():

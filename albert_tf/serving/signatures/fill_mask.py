@@ -3,8 +3,10 @@
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.errors import UserError
 from albert_tf.serving.signatures.base import (
   TOKEN_KEYS,
+  ServedModel,
   ServingModule,
   Signatures,
   Tensors,
@@ -34,6 +36,19 @@ class FillMaskModule(ServingModule):
 
   K is `ExportSettings.top_k`.
   """
+
+  def __init__(self, served: ServedModel):
+    super().__init__(served)
+    # Special tokens count in the softmax, but they are no words.
+    tokenizer = served.model.preprocessor.tokenizer
+    self.is_word = np.ones(tokenizer.vocab_size, bool)
+    self.is_word[tokenizer.special_ids] = False
+    num_words = int(self.is_word.sum())
+    if served.settings.top_k > num_words:
+      raise UserError(
+        f"top_k must be at most {num_words:,}, the tokens of the vocabulary without the special "
+        f"ones. Received: {served.settings.top_k}. Give a smaller top_k (--top_k)."
+      )
 
   def signatures(self) -> Signatures:
     inputs = ids(*TOKEN_KEYS, "positions")
@@ -95,10 +110,6 @@ class FillMaskModule(ServingModule):
     model = self.served.model
     embeddings = model.encoder.embeddings.word_embeddings
     logits = model.masked_lm(rows["hidden"][tf.newaxis], None, embeddings)[0]  # [n, V]
-    # Special tokens count in the softmax, but they are no words.
-    tokenizer = model.preprocessor.tokenizer
-    is_word = np.ones(tokenizer.vocab_size, bool)
-    is_word[tokenizer.special_ids] = False
-    probabilities = tf.where(is_word, tf.nn.softmax(logits), -1.0)
+    probabilities = tf.where(self.is_word, tf.nn.softmax(logits), -1.0)
     top = tf.math.top_k(probabilities, k=self.served.settings.top_k)
     return {"top_ids": top.indices, "top_probabilities": top.values}
