@@ -63,5 +63,5 @@ def export_saved_model(
   if not is_whole or has_task != (TaskSpec.find(run) is not None):
     run = ""
   export_settings = opened.export_settings(**dataclasses.asdict(settings))
-  export_model(opened.merged(), path, export_settings, run=run)
+  export_model(opened, path, export_settings, run=run)
   return path

@@ -92,8 +92,7 @@ class TaskModel(TextModel):
     self.task = task
     self.export_kind = task.export_kind
     self.encoder = Encoder(config, **self.encoder_options, dtype=self.dtype_policy)
-    # With low-rank additions only they and the head are trained.
-    self.encoder.pooler.trainable = self._reads_pooler and not self.encoder.lora_rank
+    self.encoder.pooler.trainable = self._reads_pooler
     self.head = self._make_head(name="head", dtype=self.dtype_policy, **self.head_options)
     self.build()
 
@@ -115,7 +114,7 @@ class TaskModel(TextModel):
   @classmethod
   def option_names(cls) -> set[str]:
     """See `TextModel.option_names`; fields of the task, and the class's own."""
-    names = super().option_names() | _TASK_OPTIONS | {"lora_rank", "padding_at_end"}
+    names = super().option_names() | _TASK_OPTIONS | {"padding_at_end"}
     return names.difference(["task", "trainable", "num_labels", "problem"]).union(cls.extra_options)
 
   @classmethod
@@ -130,7 +129,7 @@ class TaskModel(TextModel):
       if name in task_fields and not isinstance(task_fields[name], str):
         task_fields[name] = tuple(task_fields[name])  # Also of an array.
     options_by_group = {
-      "encoder_options": ("lora_rank", "padding_at_end"),
+      "encoder_options": ("padding_at_end",),
       "head_options": cls.extra_options,
     }
     for group, names in options_by_group.items():
