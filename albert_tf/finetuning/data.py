@@ -129,12 +129,11 @@ class TableColumns(Settings):
     ("text",), "Column of texts, or two for pairs.", flag="text_columns"
   )
   label: str = setting(
-    "",
+    "label",
     "Column of the labels; with --multi_label, also one column of 0 and 1 for each label.",
     flag="label_column",
   )
   multi_label: bool = setting(False, "custom: a text may have any number of labels.")
-  negative: str = setting("", "Column of a third text.", flag="")
   id: str = setting(
     "", "Column of the rows' names in predictions. Default: numbers.", flag="id_column"
   )

@@ -81,6 +81,11 @@ def in_folder(run, tmp_path, monkeypatch):
   rows = "".join(f"{text},{number % 2}\n" for number, text in enumerate(TEXTS * 4))
   for name in ("train.csv", "dev.csv"):
     (tmp_path / name).write_text("review,stars\n" + rows)
+  (tmp_path / "glue/STS-B").mkdir(parents=True)
+  pairs = zip(TEXTS, TEXTS[::-1], (0.0, 5.0, 1.5), strict=True)
+  rows = "".join(f"{first}\t{second}\t{score}\n" for first, second, score in pairs)
+  for name in ("train.tsv", "dev.tsv"):
+    (tmp_path / "glue/STS-B" / name).write_text("sentence1\tsentence2\tscore\n" + rows)
   return tmp_path
 
 
@@ -114,6 +119,7 @@ def blocks(path, heading):
     ("docs/checkpoints.md", ""),
     ("docs/own_domain.md", ""),
     pytest.param("docs/finetuning.md", "", marks=pytest.mark.slow),
+    pytest.param("docs/finetuning_tasks.md", "", marks=pytest.mark.slow),
     pytest.param("docs/overlapping_labels.md", "", marks=pytest.mark.slow),
     pytest.param("docs/keras.md", "", marks=pytest.mark.slow),
     pytest.param("docs/hidden_states.md", "", marks=pytest.mark.slow),

@@ -137,11 +137,6 @@ class FineTuningRun:
     model.gradient_accumulation_steps = settings.gradient_accumulation_steps
     if settings.freeze_encoder:
       model.encoder.trainable = False
-      if not model.trainable_variables:
-        raise UserError(
-          "Something must be trained. Received: --freeze_encoder for a model whose head has no "
-          f"weights, {self.task.spec.kind}. Leave it out."
-        )
     return model
 
   def trained_task(self) -> TaskSpec:

@@ -22,7 +22,6 @@ class TextExample(NamedTuple):
   text: str
   pair: str | None = None  # The second text.
   label: str | tuple[str, ...] | None = None  # "multi_label": a tuple of all; None: not known.
-  negative: str | None = None  # A third text, unlike the first one.
 
 
 def table_examples(
@@ -34,7 +33,7 @@ def table_examples(
     UserError: a column or all rows are missing, or a row lacks its text or label and is not to be
       left out, or its label is no number.
   """
-  needed = [*columns.texts, columns.id, columns.negative]
+  needed = [*columns.texts, columns.id]
   if labelled:
     needed.extend(columns.labels)
   # A column that is not named is "".
@@ -60,10 +59,7 @@ def table_examples(
     example_id = str(number)
     if columns.id:
       example_id = cell_text(row.get(columns.id))
-    negative = None
-    if columns.negative:
-      negative = cell_text(row.get(columns.negative))
-    examples.append(TextExample(example_id, *texts)._replace(label=label, negative=negative))
+    examples.append(TextExample(example_id, *texts)._replace(label=label))
 
   # A row without a label would be a class of its own, and one without a text would teach nothing.
   if incomplete and not columns.skip_incomplete_rows:
