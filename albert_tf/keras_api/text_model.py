@@ -21,7 +21,6 @@ from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.checkpoints.load import ANY_HEAD, load_weights
 from albert_tf.compat import ModelBase, device_kind
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.model_card import write_model_card
 from albert_tf.configs.task import SHORTEST_ROW
 from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api.labels import finite
@@ -387,7 +386,6 @@ class TextModel(ConfigModel):
       task = getattr(self, "task", None)
       if task is not None:
         task.save(folder)
-      write_model_card(folder, config=self.config, task=task)
       prefix = os.path.join(folder, "checkpoints", f"model.ckpt-{step}")
       files.makedirs(os.path.dirname(prefix))
       write_bundle(prefix, self._weight_values())

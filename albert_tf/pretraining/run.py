@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.configs.model_card import write_model_card
 from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
 from albert_tf.modeling import AlbertForPreTraining, named_variables
@@ -135,9 +134,6 @@ def run_pretraining(
       stop=stop,
     )
     result = loop.run(step=start.step, examples_seen=start.examples_seen)
-    if workers.is_chief:
-      reporter.flush()
-      write_model_card(directory, config=settings.model, run=directory, hub_task="fill-mask")
     if result.evaluation and not result.interrupted:
       for warning in not_learned(result.evaluation, settings.to_dict()):
         reporter.message(f"warning: {warning}")

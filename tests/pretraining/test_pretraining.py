@@ -65,14 +65,12 @@ def finished(tmp_path_factory):
 
 def test_a_run_leaves_what_it_promises(finished):
   run = finished / "whole"
-  names = "run.json albert_config.json metrics.jsonl curves.png checkpoints tensorboard README.md"
+  names = "run.json albert_config.json metrics.jsonl curves.png checkpoints tensorboard"
   assert {*names.split()} <= {path.name for path in run.iterdir()}
   reports = read_metrics(f"{run}/metrics.jsonl")
   assert [r["step"] for r in reports if r["split"] == "train"] == [2, 4, 6, 8, 10, 12]
   held_out = [r for r in reports if r["split"] == "eval"]
   assert [r["step"] for r in held_out] == [4, 8, 12]
-  card = (run / "README.md").read_text()
-  assert f"| masked_lm_loss | {held_out[-1]['masked_lm_loss']:.4f} |" in card
   assert all(set(r) >= (TRAIN_KEYS if r["split"] == "train" else METRIC_KEYS) for r in reports)
   values = newest_values(run)
   assert values["global_step"] == NUM_STEPS

@@ -14,7 +14,6 @@ import tensorflow as tf
 from albert_tf import files, json_files
 from albert_tf.checkpoints.bundle import latest_bundle
 from albert_tf.compat import device_kind
-from albert_tf.configs.model_card import CARD_FILE
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.batches import Batching
@@ -189,7 +188,7 @@ class FineTuningRun:
       UserError: a check fails. Nothing is written.
     """
     if self.directory != self.output_dir:
-      beside = ("seed_", RESULTS_FILE, CARD_FILE, "saved_model")
+      beside = ("seed_", RESULTS_FILE, "saved_model")
       run_directory.check(self.output_dir, beside=beside)
       check_task(self.output_dir, self.task.spec)
     run_directory.check(self.directory)
