@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import time
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -13,10 +12,9 @@ from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.optimizer import build_optimizer
 from albert_tf.pretraining.evaluation import Evaluator
-from albert_tf.pretraining.goodput import Goodput
 from albert_tf.pretraining.inputs import PretrainingInput, checked_input
 from albert_tf.pretraining.loop import LoopResult, TrainingLoop
-from albert_tf.pretraining.reporter import EVAL, TRAIN, Machine, Reporter
+from albert_tf.pretraining.reporter import EVAL, Machine, Reporter
 from albert_tf.pretraining.settings import PretrainingSettings
 from albert_tf.pretraining.step import TrainStep
 from albert_tf.pretraining.warm_start import start_weights
@@ -52,7 +50,6 @@ def run_pretraining(
     UserError: a mistake in the settings, the records or the directory; before anything is written,
       except for damage inside a record.
   """
-  began = time.time()
   directory = settings.output_dir
 
   # Devices, and the workers of the run.
@@ -129,7 +126,6 @@ def run_pretraining(
       evaluator=program.evaluator,
       store=store if workers.is_chief else None,
       reporter=reporter,
-      goodput=Goodput(began=began, at_checkpoint=reporter.find(start.step, TRAIN) or {}),
       workers=workers,
       stop=stop,
     )

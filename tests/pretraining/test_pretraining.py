@@ -36,7 +36,6 @@ from albert_tf.checkpoints.load import load_weights
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.pretraining.evaluation import Evaluator
-from albert_tf.pretraining.goodput import CATEGORIES
 from albert_tf.pretraining.loop import next_boundary
 from albert_tf.pretraining.reporter import Reporter
 from albert_tf.pretraining.run import run_pretraining
@@ -48,9 +47,8 @@ from albert_tf.runs.metrics_log import read_metrics
 
 METRIC_KEYS = {*"step split loss masked_lm_loss masked_lm_accuracy".split()}
 METRIC_KEYS |= {"sentence_order_loss", "sentence_order_accuracy"}
-TRAIN_KEYS = METRIC_KEYS | {f"seconds_{name}" for name in CATEGORIES}
-TRAIN_KEYS |= {*"learning_rate gradient_norm weight_norm update_norm examples_per_second".split()}
-TRAIN_KEYS |= {*"tokens_per_second model_tflops_per_second input_share goodput time".split()}
+TRAIN_KEYS = METRIC_KEYS | {*"learning_rate gradient_norm weight_norm update_norm".split()}
+TRAIN_KEYS |= {*"examples_per_second tokens_per_second model_tflops_per_second input_share".split()}
 
 
 @pytest.fixture(scope="module")
