@@ -3,13 +3,11 @@
 It does not import TensorFlow; `text.py` makes the task of these examples.
 """
 
-from collections.abc import Mapping, Sequence
-import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from absl import logging
 
-from albert_tf import json_files
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import Table, TableColumns, cell_text, finite_number
 
@@ -35,10 +33,10 @@ def table_examples(
   """
   needed = [*columns.texts, columns.id]
   if labelled:
-    needed.extend(columns.labels)
+    needed.append(columns.label)
   # A column that is not named is "".
   table.check_columns(list(filter(None, needed)), "--text_columns and --label_column")
-  has_labels = columns.label != "" and set(columns.labels) <= set(table.names)
+  has_labels = columns.label != "" and columns.label in table.names
 
   examples = []
   incomplete = []  # The names of such rows.
@@ -87,12 +85,11 @@ def table_examples(
 
 
 def _read_label(row: Mapping[str, Any], columns: TableColumns, *, where: str) -> Any:
-  """The label of a row, or a tuple of its labels; None where one is missing."""
-  if not columns.multi_label:
-    return _label(row.get(columns.label))
-  if len(columns.labels) > 1:
-    return _marked_labels(row, columns.labels, where=where)
-  return _listed_labels(row.get(columns.label), where=where)
+  """The label of a row, None for none; or a tuple of its labels, which may be empty."""
+  cell = row.get(columns.label)
+  if columns.multi_label:
+    return _labels(cell, where=where)
+  return _label(cell)
 
 
 def _label(cell: Any) -> str | None:
@@ -103,33 +100,20 @@ def _label(cell: Any) -> str | None:
   return text
 
 
-def _listed_labels(cell: Any, *, where: str) -> tuple[str, ...]:
-  """The labels in one cell: a list, its JSON text, or names with "," ";" or "|" between them."""
-  # A list in .csv and .tsv is text, such as '["air", "blue"]'.
-  if isinstance(cell, str) and cell.lstrip().startswith("["):
-    cell = json_files.parse(f'{{"labels": {cell}}}', where, labels=list)["labels"]
+def _labels(cell: Any, *, where: str) -> tuple[str, ...]:
+  """The labels in one cell: a list, or names with commas between them."""
   if not isinstance(cell, list):
-    cell = re.split("[,;|]", cell_text(cell))
+    text = cell_text(cell)
+    # A list in .csv and .tsv is text, such as '["air", "blue"]': '["air"' would be a name.
+    if text.lstrip().startswith("["):
+      raise UserError(
+        "Several labels are names with commas between them, or a list of .jsonl and .parquet. "
+        f"Received: {text:.80} in {where}. Write air,blue; or take .jsonl."
+      )
+    cell = text.split(",")
   labels = [_label(name) for name in cell]
   # Each label once, in the order of the file.
   return tuple(dict.fromkeys(label for label in labels if label))
-
-
-def _marked_labels(
-  row: Mapping[str, Any], names: Sequence[str], *, where: str
-) -> tuple[str, ...] | None:
-  """The labels whose columns hold 1; None if a column is empty."""
-  marks = {name: (_label(row.get(name)) or "").lower() for name in names}
-  # A wrong mark is reported even where another column is empty.
-  for mark in marks.values():
-    if mark not in ("", "0", "1", "false", "true"):
-      raise UserError(
-        f"Each of several label columns holds 0 or 1. Received: {mark!r} in {where}. A column with "
-        "names of labels is named alone."
-      )
-  if "" in marks.values():
-    return None
-  return tuple(name for name, mark in marks.items() if mark in ("1", "true"))
 
 
 def _check_number(label: str | None, *, where: str) -> None:
