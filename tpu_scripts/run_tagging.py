@@ -9,12 +9,12 @@ import finetune_command
 
 from albert_tf.cli import commands
 from albert_tf.finetuning.data import read_splits, sources_of
-from albert_tf.finetuning.tasks.conll import Columns, TaggedSentence, read_tagged
+from albert_tf.finetuning.tasks.conll import TaggedSentence, read_tagged
 from albert_tf.settings import setting
 
 
-class Command(finetune_command.DataFiles, Columns):
-  """The task's name, and the files and their columns."""
+class Command(finetune_command.DataFiles):
+  """The task's name, and the files."""
 
   task_name: str | None = setting(
     None,
@@ -41,7 +41,8 @@ def prepare(
     label_names = request.trained.label_names
 
   def read(path: str, split: str) -> list[TaggedSentence]:
-    return read_tagged(path, command)
+    del split
+    return read_tagged(path)
 
   paths = request.paths()
   task = TaggingTask(

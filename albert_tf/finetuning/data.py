@@ -136,13 +136,12 @@ class TableColumns(Settings):
   texts: tuple[str, ...] = setting(
     ("text",), "Column of texts, or two for pairs.", flag="text_columns"
   )
-  label: str = setting(
-    "",
-    "Column of the labels; with --multi_label, also one column of 0 and 1 for each label.",
-    flag="label_column",
+  label: str = setting("label", "Column of the labels.", flag="label_column")
+  multi_label: bool = setting(
+    False,
+    "custom: a text may have any number of labels: names with commas between them, or a list of "
+    ".jsonl and .parquet.",
   )
-  multi_label: bool = setting(False, "custom: a text may have any number of labels.")
-  negative: str = setting("", "Column of a third text.", flag="")
   id: str = setting(
     "", "Column of the rows' names in predictions. Default: numbers from 0.", flag="id_column"
   )
@@ -157,14 +156,7 @@ class TableColumns(Settings):
         f"text_columns names one column, or two with a comma. Received: {','.join(self.texts)!r}. "
         "For example --text_columns=question,answer."
       )
-    check_no_answer_is_read(self.labels, self.texts, "--text_columns")
-
-  @property
-  def labels(self) -> tuple[str, ...]:
-    """The columns of the labels."""
-    if self.multi_label:
-      return tuple(self.label.split(","))
-    return (self.label,)
+    check_no_answer_is_read([self.label], self.texts, "--text_columns")
 
 
 def check_no_answer_is_read(labels: Sequence[str], texts: Sequence[str], flag: str) -> None:

@@ -1,4 +1,4 @@
-"""Sentence vectors, and the losses that train them; `run_embedding.py` uses both."""
+"""Sentence vectors, and the losses that train them."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -110,8 +110,7 @@ class TaskModel(TextModel):
     self.task = task
     self.export_kind = task.export_kind
     self.encoder = Encoder(config, **self.encoder_options, dtype=self.dtype_policy)
-    # With low-rank additions only they and the head are trained.
-    self.encoder.pooler.trainable = self._reads_pooler and not self.encoder.lora_rank
+    self.encoder.pooler.trainable = self._reads_pooler
     self.head = self._make_head(name="head", dtype=self.dtype_policy, **self.head_options)
     self.build()
 
@@ -138,7 +137,7 @@ class TaskModel(TextModel):
     """
     arguments = dict(options)
     options_by_group = {
-      "encoder_options": ("lora_rank", "padding_at_end"),
+      "encoder_options": ("padding_at_end",),
       "head_options": cls.extra_options,
     }
     task_fields = {}
@@ -161,7 +160,7 @@ class TaskModel(TextModel):
   @classmethod
   def option_names(cls) -> set[str]:
     """See `TextModel.option_names`; fields of the task, and the class's own."""
-    names = super().option_names() | _TASK_OPTIONS | {"lora_rank", "padding_at_end"}
+    names = super().option_names() | _TASK_OPTIONS | {"padding_at_end"}
     return names.difference(["task", "trainable", "num_labels", "problem"]).union(cls.extra_options)
 
   @classmethod

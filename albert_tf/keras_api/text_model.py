@@ -21,7 +21,6 @@ from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.checkpoints.load import ANY_HEAD, load_weights
 from albert_tf.compat import ModelBase, device_kind
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.model_card import write_model_card
 from albert_tf.configs.task import SHORTEST_ROW
 from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api.id_inputs import are_known, asserted_ids, checked_ids
@@ -29,7 +28,7 @@ from albert_tf.keras_api.labels import finite
 from albert_tf.keras_api.logits import check_losses, metrics_of_logits
 from albert_tf.keras_api.preprocessor import AlbertPreprocessor
 from albert_tf.modeling.layers import ConfigModel
-from albert_tf.modeling.variables import merged_values, named_variables
+from albert_tf.modeling.variables import named_variables
 from albert_tf.serving.export import export_model
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization.graph_inputs import holds_text
@@ -154,12 +153,10 @@ class TextModel(ConfigModel):
         checkpoint.load_tokenizer(), kind=cls.preprocessor_kind, **plan.lengths
       )
     model = cls(config, **arguments)
-    # Low-rank additions are always new.
-    may_be_missing = "|".join(("/lora_[ab]$",) + plan.may_be_missing)
     load_weights(
       model,
       plan.variables,
-      allow_missing=may_be_missing,
+      allow_missing="|".join(plan.may_be_missing),
       allow_unused=ANY_HEAD,
       source=checkpoint.path,
     )
@@ -433,7 +430,8 @@ class TextModel(ConfigModel):
         "The kind of model decides the signatures of an export. Received: an input_signature. "
         "Leave it out; for one of your own use tf.saved_model.save."
       )
-    export_model(self.merged(), files.text_of(filepath), self.export_settings(**settings))
+    self.check_finite_weights()
+    export_model(self, files.text_of(filepath), self.export_settings(**settings))
     if verbose:
       print(f"Exported {self.export_kind} to {filepath}")
 
@@ -448,8 +446,7 @@ class TextModel(ConfigModel):
   def save_pretrained(self, directory: files.Path) -> None:
     """Writes a run directory that `from_pretrained` and all commands can read.
 
-    It contains configuration, tokenizer, task and weights; LoRA variables are merged into the
-    kernels.
+    It contains configuration, tokenizer, task and weights.
 
     Raises:
       UserError: the directory is not empty, or a weight is not finite.
@@ -467,29 +464,17 @@ class TextModel(ConfigModel):
       task = getattr(self, "task", None)
       if task is not None:
         task.save(folder)
-      write_model_card(folder, config=self.config, task=task)
       prefix = os.path.join(folder, "checkpoints", f"model.ckpt-{step}")
       files.makedirs(os.path.dirname(prefix))
-      write_bundle(prefix, merged_values(named_variables(self)))
+      write_bundle(prefix, self._weight_values())
 
-  def merged(self) -> Any:
-    """An equal model without LoRA variables, for an export; the model itself if it has none.
+  def check_finite_weights(self) -> None:
+    """Raises `UserError` if a weight is NaN or infinite."""
+    check_finite(self._weight_values(), type(self).__name__)
 
-    Raises:
-      UserError: a weight is not finite.
-    """
-    variables = named_variables(self)
-    values = merged_values(variables)
-    check_finite(values, type(self).__name__)
-    if len(values) == len(variables):
-      return self
-    config = self.get_config()
-    # `AlbertEncoder` has it at the top level.
-    config.get("encoder_options", config)["lora_rank"] = 0
-    model = type(self).from_config(config)
-    for name, variable in named_variables(model).items():
-      variable.assign(values[name])
-    return model
+  def _weight_values(self) -> dict[str, np.ndarray]:
+    """All weights, by the original's names."""
+    return {name: variable.numpy() for name, variable in named_variables(self).items()}
 
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()

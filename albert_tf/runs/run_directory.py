@@ -2,7 +2,7 @@
 
     run.json            identity, paths, settings and versions
     albert_config.json, spm.model …, flags.txt
-    metrics.jsonl, README.md    the model card
+    metrics.jsonl
     checkpoints/        of pretraining; of fine-tuning best/, and training/ while it is not finished
 
 A fine-tuned run has more files: task.json, predictions_….tsv, saved_model/1, and results.json, which

@@ -173,7 +173,7 @@ def test_constructor_and_from_pretrained_take_the_same_names(classifier):
     thresholds=[0.2, 0.3],
     pair=True,
     classifier_dropout=0.0,
-    lora_rank=2,
+    padding_at_end=True,
   )
   again = AlbertClassifier.from_config(model.get_config())
   for one in (model, again):
@@ -182,7 +182,7 @@ def test_constructor_and_from_pretrained_take_the_same_names(classifier):
       (0.2, 0.3),
       True,
     )
-    assert (one.head.classifier_dropout, one.encoder.lora_rank) == (0.0, 2)
+    assert (one.head.classifier_dropout, one.encoder_options) == (0.0, {"padding_at_end": True})
   assert AlbertClassifier(CONFIG, num_labels=3).task.label_names == ("0", "1", "2")
   assert AlbertQuestionAnswering(CONFIG, start_n_top=2).head.start_n_top == 2
   for options, message in (

@@ -14,7 +14,7 @@ from tfrecords_tools.pretraining.documents import TokenizedDocument
 from tfrecords_tools.pretraining.instances import Instances
 from tfrecords_tools.pretraining.settings import Json, RecordSettings
 
-KINDS = ("masked", "kept", "random")
+_KINDS = ("masked", "kept", "random")
 _MUCH_TORN = 0.05  # English has below 0.001, Russian with a vocabulary of its own 0.15 and more.
 # Of the text, above the share of documents that was asked for; documents differ in length.
 _MUCH_HELD_OUT = 0.1
@@ -48,7 +48,7 @@ class Statistics:
       "lengths": settings.max_seq_length + 1,
       "labels": 2,
       "predictions": settings.max_predictions_per_seq + 1,
-      "kinds": len(KINDS),
+      "kinds": len(_KINDS),
       "ngrams": settings.ngram + 1,
       "label_ids": vocab_size,
     }
@@ -131,7 +131,7 @@ class Statistics:
     summary["truncated_share"] = _share(counters["truncated_tokens"], tokens_before)
     summary["unknown_share"] = _share(counters["unknown"], counters["tokens"])
     summary["torn_share"] = _share(counters["torn"], counters["tokens"])
-    for kind, count in zip(KINDS, kinds, strict=True):
+    for kind, count in zip(_KINDS, kinds, strict=True):
       summary[f"{kind}_share"] = _share(count, kinds.sum())
     summary["ngram_shares"] = []
     if spans.any():  # Without a mask there are none.

@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from albert_tf import files, json_files
 from albert_tf.checkpoints.load import load_weights
-from albert_tf.configs.model_card import write_model_card
 from albert_tf.configs.task import RESULTS_FILE
 from albert_tf.errors import StoppedError, UserError
 from albert_tf.finetuning.engine import batches, exit_table, results
@@ -109,7 +108,6 @@ def fine_tune(
     )
     if workers.is_chief:
       json_files.write(path, summary)
-      write_model_card(output_dir, config=run.start.config, task=task.spec, run=output_dir)
     return summary
   finally:
     lock.release()
@@ -242,7 +240,6 @@ def _run_one_seed(run: FineTuningRun) -> dict[str, Any]:
     for name, of_split in outputs.items():
       task.write_predictions(of_split, name, run.directory)
     json_files.write(results_path, entries)
-    write_model_card(run.directory, config=model.config, task=spec, run=run.directory)
     # Three times the size of the weights.
     _remove(os.path.join(run.directory, run_directory.STATE))
   return entries

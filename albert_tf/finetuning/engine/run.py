@@ -14,7 +14,6 @@ import tensorflow as tf
 from albert_tf import files, json_files
 from albert_tf.checkpoints.bundle import latest_bundle
 from albert_tf.compat import device_kind
-from albert_tf.configs.model_card import CARD_FILE
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.batches import Batching
@@ -139,11 +138,6 @@ class FineTuningRun:
     model.gradient_accumulation_steps = settings.gradient_accumulation_steps
     if settings.freeze_encoder:
       model.encoder.trainable = False
-      if not model.trainable_variables:
-        raise UserError(
-          "Something must be trained. Received: --freeze_encoder for a model whose head has no "
-          f"weights, {self.task.spec.kind}. Leave it out."
-        )
     return model
 
   def trained_task(self) -> TaskSpec:
@@ -203,7 +197,7 @@ class FineTuningRun:
     """
     self._check_layout()
     if self.directory != self.output_dir:
-      beside = ("seed_", RESULTS_FILE, CARD_FILE, "saved_model")
+      beside = ("seed_", RESULTS_FILE, "saved_model")
       run_directory.check(self.output_dir, beside=beside)
       check_task(self.output_dir, self.task.spec)
     run_directory.check(self.directory)

@@ -1,7 +1,4 @@
-"""Shared code of tasks with a label for each example, and of those whose model gives it scores.
-
-`LabelledTask` is the base of sentence vectors; `ScoresTask` that of texts and multiple choice.
-"""
+"""Shared code of tasks with a label for each example, whose model gives it scores."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -35,8 +32,8 @@ from albert_tf.keras_api.preprocessor import AlbertPreprocessor
 from albert_tf.tokenization import Tokenizer
 
 
-class LabelledTask(FineTuningTask):
-  """A task with a class or a number for each example.
+class ScoresTask(FineTuningTask):
+  """A task with a model that outputs logits `[n, C]` of classes, or values `[n, 1]`.
 
   Args:
     spec: description of the task.
@@ -144,10 +141,6 @@ class LabelledTask(FineTuningTask):
     if self.names:
       return np.int32(self._class_numbers[label])
     return np.float32(finite_number(label))
-
-
-class ScoresTask(LabelledTask):
-  """A task with a model that outputs logits `[n, C]` or values `[n, 1]`."""
 
   @abc.abstractmethod
   def metrics(

@@ -143,7 +143,7 @@ def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[
     if not sentence.tags:
       raise UserError(
         "Training and evaluation sentences have a tag for each word. Received: none in "
-        f"{sentence.where}. Choose the column with --tag_column or the key with --tag_key."
+        f"{sentence.where}. Write them into the last column, or under the key tags."
       )
     counts.update(sentence.tags)
   warn_of_capitals(counts, source="training and evaluation data")
@@ -227,7 +227,7 @@ def _with_labels(
     if tag not in label_ids:
       raise UserError(
         f"A tag must be one of {', '.join(label_ids)}. Received: {tag!r} in the sentence of "
-        f"{sentence.where}. Fix the file, or choose the column with --tag_column."
+        f"{sentence.where}. Fix the file."
       )
     if row != _NO_PLACE:
       labels[row][position] = label_ids[tag]

@@ -233,8 +233,7 @@ def table_task(
     columns: names of the columns.
     tokenizer: tokenizer of the weights.
     regression: whether labels are numbers to predict.
-    label_names: classes in order; empty: the columns of 0 and 1, or the sorted labels of the
-      training data.
+    label_names: classes in order; empty: the sorted labels of the training data.
     thresholds: thresholds of the labels; empty: chosen on the evaluation data.
     max_seq_length: S.
     class_weights: a number for each class, or "balanced"; empty: all are equal.
@@ -328,15 +327,13 @@ def _class_weights(requested: Sequence[str], task: TextTask) -> Sequence[float]:
 def _class_names(
   training_examples: Sequence[TextExample], columns: TableColumns, label_names: Sequence[str]
 ) -> Sequence[str]:
-  """The classes: those asked for, the columns of 0 and 1, or the labels of the training data."""
+  """The classes: those asked for, or the labels of the training data."""
   labels: set[str] = set()
   for example in training_examples:
     if isinstance(example.label, tuple):
       labels.update(example.label)
     else:
       labels.add(str(example.label))
-  if not label_names and len(columns.labels) > 1:
-    label_names = columns.labels
   if not label_names:
     # "0.0" and "1.0" are the classes "0" and "1"; "1.0" beside "1.1" is a name.
     whole = set(map(whole_number, labels))
