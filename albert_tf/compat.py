@@ -118,7 +118,7 @@ def update_metrics(model: Any, loss: Any, x: Any, y: Any, outputs: Any, sample_w
   else:
     # `compute_loss` has updated the mean loss. `compute_metrics` would join the replicas, which no
     # loop may.
-    model.compiled_metrics.update_state(y, outputs, sample_weight)
+    model.compiled_metrics.update_state(model.counted(x, y), outputs, sample_weight)
 
 
 class ModelBase(keras.Model):
@@ -140,6 +140,16 @@ class ModelBase(keras.Model):
     self.compile(**keras.saving.deserialize_keras_object(config))
     if hasattr(self.optimizer, "build"):  # Keras 2 has older ones that build themselves.
       self.optimizer.build(self.trainable_variables)
+
+  def compute_metrics(
+    self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+  ) -> dict[str, Any]:
+    return super().compute_metrics(x, self.counted(x, y), y_pred, sample_weight=sample_weight)
+
+  def counted(self, x: Any, y: Any) -> Any:
+    """The labels `y` of the inputs `x` as metrics get them."""
+    del x
+    return y
 
   def check_single_batches(self) -> None:
     """Raises `UserError` where Keras cannot run one batch by itself: Keras 3 on a TPU."""

@@ -56,6 +56,24 @@ class StoreError(OSError, UserError):
     return f"Files must be accessible. Received: {self.filename}: {self.strerror}."
 
 
+class MissingFileError(FileNotFoundError, UserError):
+  """A file is not there, or no longer; commands print only the message."""
+
+  def __str__(self) -> str:
+    return (
+      f"A file must be there while it is read. Received: {self.filename}: {self.strerror}. Restore "
+      "it and repeat the command, or correct the path."
+    )
+
+
+def _full_disk(path: str, code: int = errno.ENOSPC) -> StoreError:
+  """The error of a disk or quota without room for a file, or for one in a directory."""
+  advice = "Free some space, or choose another disk"
+  if path == tempfile.gettempdir():
+    advice = "Free some space, or set TMPDIR to a directory of another disk"
+  return StoreError(code, f"{os.strerror(code).lower()}. {advice}", path)
+
+
 # Paths.
 
 
@@ -129,7 +147,9 @@ def _os_errors(path: str, *, whole_bucket: bool = False) -> Iterator[None]:
   except tf.errors.OpError as error:
     reason = (error.message.strip().splitlines() or [type(error).__name__])[0]
     # This machine's disk is full.
-    if "internal temporary file" in reason or "No space left on device" in reason:
+    if "internal temporary file" in reason:
+      raise _full_disk(tempfile.gettempdir()) from error
+    if os.strerror(errno.ENOSPC) in reason:
       raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), reason.partition(";")[0]) from error
 
     advice = ""
@@ -137,7 +157,7 @@ def _os_errors(path: str, *, whole_bucket: bool = False) -> Iterator[None]:
     if status:
       advice = _REFUSALS.get(status[1], "")
     if isinstance(error, tf.errors.NotFoundError) and not (advice and whole_bucket):
-      raise FileNotFoundError(errno.ENOENT, reason, path) from error
+      raise MissingFileError(errno.ENOENT, reason, path) from error
     if isinstance(error, tf.errors.UnimplementedError):
       scheme = path.partition("://")[0]
       advice = (
@@ -201,7 +221,7 @@ def size_and_time(path: str) -> tuple[int, int]:
   """Size of the file in bytes, and when it was last changed, in nanoseconds."""
   status = _stat(path)
   if status is None:
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    raise MissingFileError(errno.ENOENT, os.strerror(errno.ENOENT), path)
   return status.size, status.time
 
 
@@ -285,7 +305,10 @@ def open_binary(path: str) -> IO[bytes]:
   """Opens `path` for reading bytes."""
   if is_remote(path):
     return io.BufferedReader(_RemoteFile(path), 1 << 20)
-  return open(path, "rb")
+  try:
+    return open(path, "rb")
+  except FileNotFoundError as error:
+    raise MissingFileError(error.errno, error.strerror, path) from error
 
 
 def read_bytes(path: str) -> bytes:
@@ -312,17 +335,8 @@ def local_copy(path: str) -> Iterator[str]:
 @contextlib.contextmanager
 def _temporary_folder() -> Iterator[str]:
   """A folder of this machine; if its disk is full, the error names it and not the bucket."""
-  with tempfile.TemporaryDirectory() as folder:
-    try:
-      yield folder
-    except OSError as error:
-      if error.errno != errno.ENOSPC:
-        raise
-      reason = (
-        "no space is left for this machine's temporary files. Free some, or set TMPDIR to a "
-        "larger disk"
-      )
-      raise StoreError(errno.ENOSPC, reason, tempfile.gettempdir()) from error
+  with tempfile.TemporaryDirectory() as folder, space_errors(tempfile.gettempdir()):
+    yield folder
 
 
 # Making, moving and removing.
@@ -340,12 +354,13 @@ def check_new(path: str) -> None:
 def makedirs(path: str) -> None:
   """Makes the directory `path`; raises `UserError` if that is not possible."""
   try:
-    if not is_remote(path):
-      os.makedirs(path, exist_ok=True)
-    # Buckets have none, and must exist: `exists` looks.
-    elif not exists(path) and not path.startswith("gs://"):
-      with _os_errors(path):
-        _gfile().makedirs(path)
+    with space_errors(path):
+      if not is_remote(path):
+        os.makedirs(path, exist_ok=True)
+      # Buckets have none, and must exist: `exists` looks.
+      elif not exists(path) and not path.startswith("gs://"):
+        with _os_errors(path):
+          _gfile().makedirs(path)
   except StoreError:
     raise
   except OSError as error:
@@ -385,12 +400,13 @@ def copy(source: str, target: str) -> None:
   # Readers look for `target`, so it must not exist before it is complete.
   temporary = temporary_name(target)
   try:
-    if is_remote(target):
-      _transfer(source, temporary, remote=target)
-    elif is_remote(source):
-      _transfer(source, temporary, remote=source)
-    else:
-      shutil.copyfile(source, temporary)
+    with space_errors(target):
+      if is_remote(target):
+        _transfer(source, temporary, remote=target)
+      elif is_remote(source):
+        _transfer(source, temporary, remote=source)
+      else:
+        shutil.copyfile(source, temporary)
     rename(temporary, target)
   except BaseException:
     with contextlib.suppress(Exception):
@@ -467,7 +483,7 @@ def atomic_writer(path: str) -> Iterator[IO[bytes]]:
 
   On an exception `path` does not change.
   """
-  with _space_errors(path), staging_folder(path) as folder:
+  with space_errors(path), staging_folder(path) as folder:
     temporary = temporary_name(os.path.join(folder, os.path.basename(path)))
     try:
       with open(temporary, "wb") as stream:
@@ -509,7 +525,7 @@ def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
     temporary = temporary_name(path)
     makedirs(temporary)
   try:
-    with _space_errors(os.path.dirname(temporary)):
+    with space_errors(os.path.dirname(temporary)):
       yield temporary
     if is_remote(path):
       _upload_directory(temporary, path, last=last)
@@ -544,7 +560,7 @@ def _rename_directory(source: str, target: str) -> None:
 
 
 @contextlib.contextmanager
-def _space_errors(path: str) -> Iterator[None]:
+def space_errors(path: str) -> Iterator[None]:
   """Turns any library's error of a full disk or quota into a `StoreError` about `path`."""
   try:
     yield
@@ -554,6 +570,5 @@ def _space_errors(path: str) -> Iterator[None]:
     # TensorFlow and safetensors have errors of their own, with the system's words.
     for code in (errno.ENOSPC, errno.EDQUOT):
       if os.strerror(code) in str(error):
-        reason = f"{os.strerror(code).lower()}. Free some space, or choose another disk"
-        raise StoreError(code, reason, path) from error
+        raise _full_disk(path, code) from error
     raise

@@ -52,7 +52,7 @@ def parse(text: bytes | str, source: str, **types: Any) -> dict[str, Any]:
   except (ValueError, RecursionError) as error:
     raise UserError(
       f"{source} must hold one JSON object, in UTF-8. Received: {error}. "
-      "It may have been cut off: write it again."
+      "It may have been cut off: correct it, or copy it again from where it was made."
     ) from error
   check_fields(values, source, **types)
   return values

@@ -67,9 +67,10 @@ class DirectoryLock:
     """Takes the lock; raises `UserError` if another process has it."""
     files.makedirs(self._directory)
     if not self._in_bucket:
-      self._descriptor = self._open_locked(os.O_RDWR | os.O_CREAT)
-      os.truncate(self._descriptor, 0)
-      os.write(self._descriptor, json.dumps(self._owner).encode())
+      with files.space_errors(self._path):
+        self._descriptor = self._open_locked(os.O_RDWR | os.O_CREAT)
+        os.truncate(self._descriptor, 0)
+        os.write(self._descriptor, json.dumps(self._owner).encode())
       return
 
     # Ask, and wait until all others that ask have withdrawn.

@@ -68,18 +68,15 @@ def _losses(run: str, records: str) -> dict[int, dict[str, float]]:
   """Depth → metrics on the held-out text."""
   from albert_tf.checkpoints.checkpoint import read_checkpoint
   from albert_tf.pretraining.evaluation import evaluate_checkpoint
-  from albert_tf.records import PretrainingSpec
   from albert_tf.runs.distribution import make_strategy
   from albert_tf.runs.settings import DistributionConfig
 
-  checkpoint, spec = read_checkpoint(run), PretrainingSpec(64, 10)
+  checkpoint = read_checkpoint(run)
   strategy, found = make_strategy(DistributionConfig(distribution="one_device")), {}
   held_out = {"": glob.glob(f"{records}/eval-*")}
   for depth in _DEPTHS:
     at_depth: Any = dataclasses.replace(checkpoint, config=checkpoint.config.at_depth(depth))
-    found[depth] = evaluate_checkpoint(
-      at_depth, held_out, strategy=strategy, spec=spec, batch_size=64
-    )[""]
+    found[depth] = evaluate_checkpoint(at_depth, held_out, strategy=strategy, batch_size=64)[""]
   return found
 
 

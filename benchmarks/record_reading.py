@@ -25,7 +25,7 @@ from albert_tf.pipelines.batches import training_batches
 from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.records import PretrainingSpec, frame_record, read_records
+from albert_tf.records import PretrainingSpec, RecordRules, frame_record, read_records
 from albert_tf.records import features as names
 from albert_tf.records.encode import encode_packed, pack_varints
 from albert_tf.records.features import TOKEN_BOUNDARY
@@ -64,6 +64,10 @@ def write_random_records(path: str, spec: PretrainingSpec, count: int) -> None:
       stream.write(frame_record(encode_packed(payloads)))
 
 
+def rules_of(spec: PretrainingSpec) -> RecordRules:
+  return RecordRules(spec, vocab_size=_VOCAB_SIZE, type_vocab_size=2)
+
+
 def plain_batches(paths: Sequence[str], spec: PretrainingSpec, batch_size: int) -> tf.data.Dataset:
   """Record by record, as the original parses them."""
   boundary = {TOKEN_BOUNDARY: tf.io.FixedLenFeature([spec.max_seq_length], tf.int64)}
@@ -84,7 +88,7 @@ def batched(paths: Sequence[str], spec: PretrainingSpec, batch_size: int) -> tf.
   """The same records in the same order, a batch parsed in one call."""
   dataset = tf.data.TFRecordDataset(list(paths)).repeat().batch(batch_size, drop_remainder=True)
   dataset = dataset.map(
-    lambda serialized: parse_pretraining_batch(serialized, spec),
+    lambda serialized: parse_pretraining_batch(serialized, rules_of(spec)),
     num_parallel_calls=tf.data.AUTOTUNE,
   )
   return dataset.prefetch(tf.data.AUTOTUNE)
@@ -96,7 +100,7 @@ def training(
   """The input of training: shuffled over the whole file, seekable."""
   return training_batches(
     build_record_index(list(paths)),
-    lambda serialized: parse_pretraining_batch(serialized, spec),
+    lambda serialized: parse_pretraining_batch(serialized, rules_of(spec)),
     seed=1,
     global_batch_size=batch_size,
     mask=mask,

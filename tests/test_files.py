@@ -46,6 +46,6 @@ def test_a_full_disk_of_temporary_files_is_not_the_stores_fault(
 
   monkeypatch.setattr(files, "move_into_place", move_into_place)
   with pytest.raises(
-    files.StoreError, match=f"{tempfile.gettempdir()}: no space is left .* set TMPDIR"
+    files.StoreError, match=f"{tempfile.gettempdir()}: no space left .* set TMPDIR"
   ):
     files.write_text("gs://albert/file", "text")

@@ -1,5 +1,6 @@
 """Two runs in one directory: real processes, one of which is refused, killed or stopped for too long."""
 
+import errno
 import json
 import os
 import pathlib
@@ -41,6 +42,15 @@ def hold(directory):
 
 def content(directory):
   return json.loads((directory / "lock.json").read_text())
+
+
+def test_a_full_disk_is_told_with_the_path(tmp_path, monkeypatch):
+  def full(descriptor, data):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  monkeypatch.setattr(locks.os, "write", full)
+  with pytest.raises(files.StoreError, match=r"Received: .*/lock\.json: no space left .*Free"):
+    DirectoryLock(str(tmp_path)).acquire()
 
 
 def test_a_live_process_is_respected_and_a_dead_one_is_not_waited_for(tmp_path):

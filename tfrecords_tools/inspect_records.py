@@ -1,4 +1,4 @@
-r"""Shows pretraining records as text, measures them, and checks them.
+r"""Shows pretraining records as text, and checks them.
 
   python tfrecords_tools/inspect_records.py records/train-00000-of-00004.tfrecord
   python tfrecords_tools/inspect_records.py --validate 'records/*.tfrecord'
@@ -8,14 +8,12 @@ google-research/albert are read too. With --validate, exit status 1 means that a
 """
 
 from collections.abc import Sequence
-import json
 import os
 
 from albert_tf import files
 from albert_tf.cli import commands
 from albert_tf.settings import Settings, setting
 from albert_tf.tokenization import load_tokenizer
-from tfrecords_tools.pretraining.statistics import format_value
 
 
 class Command(Settings):
@@ -26,7 +24,6 @@ class Command(Settings):
   )
   show: int = setting(3, "Number of instances to print.", minimum=0)
   spm_model_file: str | None = setting(None, "Vocabulary. Default: the one in the records' folder.")
-  json: bool = setting(False, "Print only the statistics, as one line of JSON.")
 
 
 commands.define_flags(Command)
@@ -37,21 +34,14 @@ def main(patterns: Sequence[str]) -> int:
   paths = files.expand_globs(patterns, name="record file")
   tokenizer = load_tokenizer(command.spm_model_file or os.path.dirname(paths[0]) or ".")
   commands.load_tensorflow()
-  from tfrecords_tools.inspection import inspect_files, render_first  # They need TensorFlow.
+  # They need TensorFlow.
+  from tfrecords_tools.inspection import Findings, inspect_files, render_first
 
-  # Some instances as text, and the measurements of all.
-  if not command.json:
-    for text in render_first(paths, tokenizer, command.show):
-      print(text)
-  findings = inspect_files(paths, tokenizer, validate=command.validate)
-  summary = findings.measurements.summary()
-  if command.json:
-    print(json.dumps(summary, ensure_ascii=False))
-  elif not summary:
-    print("no instance could be read")
-  else:
-    for name, value in summary.items():
-      print(f"{name:20} {format_value(value)}")
+  findings = Findings()
+  for text in render_first(paths, tokenizer, command.show, findings):
+    print(text)
+  if command.validate:
+    findings = inspect_files(paths, tokenizer)
 
   # Problems are shown in any case; they are an error where they were asked for.
   for problem in findings.problems:

@@ -1,14 +1,12 @@
-"""Shows the content of record files: instances as text, statistics, and problems.
+"""Shows the content of record files: instances as text, and problems.
 
 `inspect_records.py` prints it; tests judge records with it.
 """
 
-import collections
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import itertools
 import os
-from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -20,7 +18,6 @@ from albert_tf.records import Manifest, PretrainingSpec, missing_files, read_rec
 from albert_tf.records import features as names
 from albert_tf.records.parse import decode_example
 from albert_tf.tokenization import Tokenizer
-from tfrecords_tools.pretraining.statistics import KINDS
 
 _MOST_PROBLEMS = 20  # Problems described; all are counted.
 
@@ -34,7 +31,7 @@ class View:
     restored: int64 [T] the same with the original tokens at the masked positions.
     positions, labels: int64 [M] the predictions.
     segments, boundary: int64 [T].
-    order_label, row_length: 0 or 1; S, with padding.
+    order_label: 0 or 1.
   """
 
   ids: np.ndarray
@@ -44,7 +41,6 @@ class View:
   segments: np.ndarray
   boundary: np.ndarray
   order_label: int
-  row_length: int
 
 
 def view_instance(features: Mapping[str, np.ndarray]) -> View:
@@ -66,21 +62,18 @@ def view_instance(features: Mapping[str, np.ndarray]) -> View:
     segments=features[names.SEGMENT_IDS][:num_tokens],
     boundary=features[names.TOKEN_BOUNDARY][:num_tokens],
     order_label=int(features[names.SENTENCE_ORDER_LABELS_FEATURE][0]),
-    row_length=len(features[names.INPUT_IDS]),
   )
 
 
 class Findings:
-  """Measurements and problems of some files, in constant memory.
+  """Problems of some files, in constant memory.
 
   Attributes:
-    measurements: of the sound instances.
     problems: the first ones, as sentences.
     num_problems: the number of all problems.
   """
 
-  def __init__(self, tokenizer: Tokenizer):
-    self.measurements = Measurements(tokenizer)
+  def __init__(self) -> None:
     self.problems: list[str] = []
     self.num_problems = 0
 
@@ -90,29 +83,30 @@ class Findings:
       self.problems.append(f"{where}: {problem}")
 
 
-def inspect_files(paths: Sequence[str], tokenizer: Tokenizer, *, validate: bool) -> Findings:
-  """Reads each file to its end, or to the first record that cannot be read.
+def inspect_files(paths: Sequence[str], tokenizer: Tokenizer) -> Findings:
+  """Checks each file and its manifest; reads to its end, or to the first record that cannot be read.
 
   Args:
     paths: of the record files.
     tokenizer: the vocabulary of the records.
-    validate: compare the files with the manifests beside them, too.
 
   Returns:
-    The measurements, and what is wrong.
+    What is wrong.
   """
-  findings = Findings(tokenizer)
+  findings = Findings()
   for path in track(paths, len(paths), desc="Inspecting", unit="files"):
-    if validate:
+    try:
       _check_file(path, findings)
-    for _, view in views(path, tokenizer, findings):
-      findings.measurements.add(view)
-  if validate:
-    for directory in sorted({os.path.dirname(path) for path in paths}):
-      manifest = Manifest.find(directory)
-      if manifest is not None:
-        for name in missing_files(directory, manifest):
-          findings.report(os.path.join(directory, name), "it is missing")
+    except files.MissingFileError as error:
+      findings.report(path, str(error))
+      continue
+    for _ in views(path, tokenizer, findings):
+      pass  # Reading a record checks it.
+  for directory in sorted({os.path.dirname(path) for path in paths}):
+    manifest = Manifest.find(directory)
+    if manifest is not None:
+      for name in missing_files(directory, manifest):
+        findings.report(os.path.join(directory, name), "it is missing")
   return findings
 
 
@@ -273,68 +267,12 @@ class Validator:
       yield "a word is masked in part"
 
 
-class Measurements:
-  """Sums over instances of records made by any program, and their runs of masked tokens."""
-
-  def __init__(self, tokenizer: Tokenizer):
-    self._mask_id = tokenizer.mask_id
-    self._totals: collections.Counter[str] = collections.Counter()
-    # Length → number of runs.
-    self._run_pieces: collections.Counter[int] = collections.Counter()
-    self._run_words: collections.Counter[int] = collections.Counter()
-
-  def add(self, view: View) -> None:
-    # What stands at the masked positions.
-    shown_ids = view.ids[view.positions]
-    num_masked = int((shown_ids == self._mask_id).sum())
-    num_kept = int((shown_ids == view.labels).sum())
-    self._totals.update(
-      instances=1,
-      labels=view.order_label,
-      tokens=len(view.ids),
-      row_lengths=view.row_length,
-      segment_a=int((view.segments == 0).sum()),
-      predictions=len(shown_ids),
-      masked=num_masked,
-      kept=num_kept,
-      random=len(shown_ids) - num_masked - num_kept,
-    )
-
-    # Runs of masked tokens: the positions 3 4 7 are two runs.
-    ends_run = np.flatnonzero(np.diff(view.positions) > 1) + 1
-    for run in np.split(view.positions, ends_run):
-      if len(run):
-        self._run_pieces[len(run)] += 1
-        self._run_words[max(1, int(view.boundary[run].sum()))] += 1
-
-  def summary(self) -> dict[str, Any]:
-    """Means and shares; {} without an instance.
-
-    `segA_len_mean` has [CLS] and [SEP], `filled_fraction` no padding.
-    """
-    totals = self._totals
-    instances = totals["instances"]
-    if not instances:
-      return {}
-    summary: dict[str, Any] = {
-      "instances": instances,
-      "label1_fraction": totals["labels"] / instances,
-      "seq_len_mean": totals["tokens"] / instances,
-      "filled_fraction": totals["tokens"] / totals["row_lengths"],
-      "segA_len_mean": totals["segment_a"] / instances,
-      "predictions_mean": totals["predictions"] / instances,
-    }
-    for kind in KINDS:
-      summary[kind] = totals[kind] / max(1, totals["predictions"])
-    for name, runs in (("run_pieces", self._run_pieces), ("run_words", self._run_words)):
-      summary[name] = {str(length): runs[length] / runs.total() for length in sorted(runs)}
-    return summary
-
-
-def render_first(paths: Sequence[str], tokenizer: Tokenizer, count: int) -> Iterator[str]:
-  """Yields the first sound instances as text."""
+def render_first(
+  paths: Sequence[str], tokenizer: Tokenizer, count: int, findings: Findings
+) -> Iterator[str]:
+  """Yields the first sound instances as text; reports what is wrong with others on the way."""
   for path in paths:
-    instances = views(path, tokenizer, Findings(tokenizer))
+    instances = views(path, tokenizer, findings)
     for index, view in itertools.islice(instances, count):
       count -= 1
       yield (

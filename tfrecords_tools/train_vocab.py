@@ -13,6 +13,7 @@ from absl import flags
 
 from albert_tf import files
 from albert_tf.cli import commands
+from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 from tfrecords_tools import vocabulary
 from tfrecords_tools.corpus import CorpusOptions, CorpusStats
@@ -25,6 +26,15 @@ class Command(Settings):
   model_prefix: str = setting(
     help="Path and name of the output: PREFIX.model, PREFIX.vocab and PREFIX.json."
   )
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    # Else the files would be hidden ones: vocab/.model.
+    if not os.path.basename(self.model_prefix):
+      raise UserError(
+        f"model_prefix must end with a name. Received: {self.model_prefix!r}. Give the files a "
+        f"name, such as --model_prefix={self.model_prefix}spm."
+      )
 
 
 commands.define_flags(Command)

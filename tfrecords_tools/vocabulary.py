@@ -48,6 +48,14 @@ class VocabularySpec(Settings):
   )
   user_symbols: tuple[str, ...] = USER_SYMBOLS
 
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if "" in self.user_symbols:
+      raise UserError(
+        f"user_symbol must not be empty. Received: {list(self.user_symbols)}. Leave out the empty "
+        "--user_symbol."
+      )
+
   @property
   def tokenizer(self) -> TokenizerConfig:
     """The normalisation of the training text; written next to the vocabulary."""
@@ -102,8 +110,10 @@ def read_sentences(
   """
   num_sentences = 0
   num_characters = 0
-  with progress.bar(sum(map(files.size, paths)), desc="Reading text", unit="B") as bar:
-    for path in paths:
+  sizes_and_times = list(map(files.size_and_time, paths))
+  num_bytes = sum(size for size, _ in sizes_and_times)
+  with progress.bar(num_bytes, desc="Reading text", unit="B") as bar:
+    for path, (size, time) in zip(paths, sizes_and_times, strict=True):
       for sentence in itertools.chain.from_iterable(iter_documents(path, options, stats=stats)):
         text = normalize_text(
           sentence, do_lower_case=spec.do_lower_case, keep_accents=spec.keep_accents
@@ -112,7 +122,14 @@ def read_sentences(
           num_sentences += 1
           num_characters += len(text)
           yield text
-      bar.update(files.size(path))
+      # A file that was cut short looks as if it ended there.
+      size_now, time_now = files.size_and_time(path)
+      if (size_now, time_now) != (size, time):
+        raise UserError(
+          f"Input files must not change while they are read. Received: {path}, of {size_now:,} "
+          f"bytes now and {size:,} at the start. Give the command again when it is complete."
+        )
+      bar.update(size)
 
   # SentencePiece takes a random sample, and memory for that alone.
   num_sampled = min(num_sentences, spec.input_sentence_size or num_sentences)

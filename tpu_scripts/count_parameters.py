@@ -2,7 +2,7 @@
 
 Example:
   python tpu_scripts/count_parameters.py
-  python tpu_scripts/count_parameters.py --size=base --sharing=attention --embedding_size=768
+  python tpu_scripts/count_parameters.py --size=base
   python tpu_scripts/count_parameters.py --albert_config_file=albert_config.json
 """
 
@@ -11,8 +11,17 @@ from collections.abc import Mapping
 from albert_tf.cli import commands
 from albert_tf.configs import HEADS, SIZES, AlbertConfig, ModelChoice, count_parameters
 from albert_tf.progress import markdown_table
+from albert_tf.settings import Settings, setting
 
-commands.define_flags(ModelChoice)
+
+class Command(Settings):
+  """The model."""
+
+  size: str | None = setting(None, "A named size. Default: all.", choices=tuple(SIZES))
+  albert_config_file: str | None = setting(None, "JSON file of a model, in place of --size.")
+
+
+commands.define_flags(Command)
 
 
 def table(configs: Mapping[str, AlbertConfig]) -> str:
@@ -42,13 +51,13 @@ def table(configs: Mapping[str, AlbertConfig]) -> str:
 
 
 def main() -> None:
-  model = commands.from_flags(ModelChoice)
-  name = model.size or model.albert_config_file
-  # Flags ask for one model; without any it is the paper's table of all sizes.
-  if name or model.changes:
-    configs = {name or "": model.config()}
-  else:
-    configs = {size: AlbertConfig.from_name(size) for size in SIZES}
+  command = commands.from_flags(Command)
+  name = command.size or command.albert_config_file
+  # Without a model it is the paper's table of all sizes.
+  configs = {size: AlbertConfig.from_name(size) for size in SIZES}
+  if name:
+    model = ModelChoice(size=command.size, albert_config_file=command.albert_config_file)
+    configs = {name: model.config()}
   print(table(configs))
 
 

@@ -34,11 +34,11 @@ class Command(OtherDepth):
   eval_input_file: tuple[str, ...] = setting(
     help="Held-out TFRecords and their name in the reports, as NAME=GLOB", repeated=True
   )
-  max_seq_length: int = setting(
-    512, "Tokens of a row, if the records have no manifest.json.", minimum=1
+  max_seq_length: int | None = setting(
+    None, "Tokens of a row. Default: the records', else 512.", minimum=1
   )
-  max_predictions_per_seq: int = setting(
-    20, "Masked tokens of a row at most, if the records have no manifest.json.", minimum=1
+  max_predictions_per_seq: int | None = setting(
+    None, "Most masked tokens of a row. Default: the records', else 20.", minimum=1
   )
   output_dir: str = setting(
     "", "Directory of eval.json. Default: the folder of the model's configuration."
@@ -96,7 +96,6 @@ def main() -> None:
   commands.load_tensorflow(distribution.tpu, reads_extents=True)
   from albert_tf.checkpoints.checkpoint import read_checkpoint
   from albert_tf.pretraining.evaluation import evaluate_checkpoint
-  from albert_tf.records import PretrainingSpec
   from albert_tf.runs.distribution import Workers, make_strategy
 
   strategy = make_strategy(distribution)
@@ -108,7 +107,8 @@ def main() -> None:
     checkpoint,
     _named_files(command.eval_input_file),
     strategy=strategy,
-    spec=PretrainingSpec(command.max_seq_length, command.max_predictions_per_seq),
+    max_seq_length=command.max_seq_length,
+    max_predictions_per_seq=command.max_predictions_per_seq,
     batch_size=command.eval_batch_size,
     max_steps=command.max_eval_steps,
     precision=distribution.precision,

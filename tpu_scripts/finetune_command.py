@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags, logging
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.cli import commands
 from albert_tf.configs.albert_config import MOST_POSITIONS
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec, best_run
@@ -83,7 +83,10 @@ class Request(Settings):
     False, "Start from random weights, with --albert_config_file and a tokenizer."
   )
   output_dir: str = setting(help="The run directory, local or gs://.")
-  export: bool = setting(True, "After training, export a SavedModel to saved_model/1.")
+  export: bool = setting(
+    True,
+    "After training, export a SavedModel to saved_model/1; with another best seed to the next number.",
+  )
   ensemble_of: tuple[str, ...] = setting(
     (),
     "Run directories; their stored answers are combined into the best ensemble, and no model is "
@@ -144,10 +147,17 @@ class Request(Settings):
     return min(usual, start.config.max_position_embeddings)
 
 
-def define_flags(command_class: type, **defaults: Any) -> None:
-  """Defines the flags of a command's own settings, with other `defaults`, and those of all."""
+# Of answers that stop early, for tasks whose answers do not: see `modeling.early_exit.EXIT_RULES`.
+EARLY_EXIT = ("depth_distillation", "exit_tolerance")
+
+
+def define_flags(command_class: type, *, without: Collection[str] = (), **defaults: Any) -> None:
+  """Defines the flags of a command's own settings, with other `defaults`, and those of all.
+
+  `without` are fields that the command would refuse or not use.
+  """
   classes = (command_class, DistributionConfig, Request, FineTuneSettings)
-  commands.define_flags(*classes, do_train=False, do_eval=False, **defaults)
+  commands.define_flags(*classes, without=without, do_train=False, do_eval=False, **defaults)
 
 
 def read_request(command_class: type, *, implies_predict: str = "") -> Request:
@@ -201,6 +211,7 @@ def run(
   prepare: Callable[[Request, "Start"], FineTuningTask],
   *,
   vocab_file: str | None = None,
+  needs_head: bool = True,
 ) -> None:
   """Trains, evaluates, predicts and exports, or combines runs into an ensemble.
 
@@ -209,6 +220,7 @@ def run(
     prepare: reads the examples, and makes the task of them.
     vocab_file: the WordPiece vocabulary that is named, perhaps none; None of a command that cannot
       use one.
+    needs_head: whether a model that was only pretrained has nothing to answer with.
   """
   # Messages without absl's prefix.
   logging.set_verbosity(logging.INFO)
@@ -219,6 +231,14 @@ def run(
 
   settings = request.settings
   start = _read_start(request, vocab_file)
+  uses_trained = not settings.do_train and not request.ensemble_of
+  # Before the data are read: labels that only a fine-tuned run knows would be missing.
+  if uses_trained and needs_head and not start.has_head:
+    raise UserError(
+      "Without --do_train the weights are those of a fine-tuned run. Received: "
+      f"{start.source}, which was only pretrained and has no head for a task. Train it with "
+      "--do_train, or name a fine-tuned run with --init_checkpoint."
+    )
   task = prepare(request, start)
   if request.ensemble_of:
     combined = ensemble.combine(
@@ -241,8 +261,8 @@ def run(
   with workers.all_fail_together():
     if workers.is_chief:
       _report(results.lines(outcome), request.output_dir)
-      if settings.do_train and request.export:
-        _export(task, request.output_dir)
+      if settings.do_train:
+        _export(task, request)
 
 
 def _read_start(request: Request, vocab_file: str | None) -> "Start":
@@ -283,16 +303,30 @@ def _report(lines: Iterable[str], output_dir: str) -> None:
   print(f"results: {os.path.join(output_dir, RESULTS_FILE)}")
 
 
-def _export(task: FineTuningTask, output_dir: str) -> None:
+def _export(task: FineTuningTask, request: Request) -> None:
+  """Exports the weights that results.json is of, unless the newest version has them."""
+  from albert_tf.finetuning.engine.results import EXPORTED_VERSION
   from albert_tf.keras_api.exports import export_saved_model
 
-  folder = os.path.join(output_dir, "saved_model")
+  folder = os.path.join(request.output_dir, "saved_model")
+  results_path = os.path.join(request.output_dir, RESULTS_FILE)
+  results = json_files.read(results_path)
+  versions = [int(name) for name in files.listdir(folder) if name.isdigit()]
   # A command that is started again leaves its finished run as it is.
-  if files.exists(os.path.join(folder, "1")):
+  if results.get(EXPORTED_VERSION) in versions:
+    return
+  newest = max(versions, default=0)
+  if not request.export:
+    if versions:
+      print(f"SavedModel: {folder}/{newest} has other weights; --export makes a new version.")
     return
   # Hide TensorFlow's messages of saving.
   logging.set_verbosity(logging.ERROR)
   path = export_saved_model(
-    model=task.spec.export_kind, init_checkpoint=output_dir, output_dir=folder, version=1
+    model=task.spec.export_kind,
+    init_checkpoint=request.output_dir,
+    output_dir=folder,
+    version=newest + 1,
   )
+  json_files.write(results_path, results | {EXPORTED_VERSION: newest + 1})
   print(f"SavedModel: {path}")

@@ -41,8 +41,7 @@ class Command(finetune_command.DataFiles, TableColumns):
   )
 
 
-# Classification needs labels, which the columns of other tasks may lack.
-finetune_command.define_flags(Command, label="label")
+finetune_command.define_flags(Command)
 
 
 def prepare(

@@ -14,7 +14,7 @@ import finetune_command
 
 from albert_tf.cli import commands
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import read_splits, read_table
+from albert_tf.finetuning.data import read_splits, read_table, sources_of
 from albert_tf.finetuning.tasks.choices import (
   LEVELS,
   ChoiceColumns,
@@ -44,7 +44,7 @@ class Command(finetune_command.DataFiles, ChoiceColumns):
 
 
 # Without a default, so that a later prediction keeps the length of training.
-finetune_command.define_flags(Command, max_qa_length=None)
+finetune_command.define_flags(Command, without=finetune_command.EARLY_EXIT, max_qa_length=None)
 
 
 def prepare(
@@ -56,9 +56,11 @@ def prepare(
   command: Command = request.command
   if command.task_name == "custom":
     splits = _read_tables(request, command)
+    sources = sources_of(request.paths())
   else:
     splits = _read_race(request, command)
-  return MultipleChoiceTask(
+    sources = dict.fromkeys(splits, command.data_dir)
+  task = MultipleChoiceTask(
     splits=splits,
     tokenizer=start.tokenizer,
     max_seq_length=request.max_seq_length(start),
@@ -66,6 +68,8 @@ def prepare(
     name=command.task_name,
     choice_names=command.choice_names,
   )
+  task.sources = sources
+  return task
 
 
 def _read_tables(

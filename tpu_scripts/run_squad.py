@@ -22,7 +22,9 @@ class Command(SquadFiles, SquadSettings):
 
 
 # Without defaults, so that later questions keep the sizes of training.
-finetune_command.define_flags(Command, **dict.fromkeys(SPEC_SIZES))
+finetune_command.define_flags(
+  Command, without=finetune_command.EARLY_EXIT, **dict.fromkeys(SPEC_SIZES)
+)
 
 
 def prepare(

@@ -8,13 +8,13 @@ Example:
 import finetune_command
 
 from albert_tf.cli import commands
-from albert_tf.finetuning.data import read_splits
-from albert_tf.finetuning.tasks.conll import Columns, TaggedSentence, read_tagged
+from albert_tf.finetuning.data import read_splits, sources_of
+from albert_tf.finetuning.tasks.conll import TaggedSentence, read_tagged
 from albert_tf.settings import setting
 
 
-class Command(finetune_command.DataFiles, Columns):
-  """The task's name, and the files and their columns."""
+class Command(finetune_command.DataFiles):
+  """The task's name, and the files."""
 
   task_name: str | None = setting(
     None,
@@ -22,7 +22,8 @@ class Command(finetune_command.DataFiles, Columns):
   )
 
 
-finetune_command.define_flags(Command)
+# The tags of several runs are not combined.
+finetune_command.define_flags(Command, without=(*finetune_command.EARLY_EXIT, "ensemble_of"))
 
 
 def prepare(
@@ -40,15 +41,19 @@ def prepare(
     label_names = request.trained.label_names
 
   def read(path: str, split: str) -> list[TaggedSentence]:
-    return read_tagged(path, command)
+    del split
+    return read_tagged(path)
 
-  return TaggingTask(
-    splits=read_splits(request.paths(), read, eval_fraction=command.eval_fraction),
+  paths = request.paths()
+  task = TaggingTask(
+    splits=read_splits(paths, read, eval_fraction=command.eval_fraction),
     tokenizer=start.tokenizer,
     max_seq_length=request.max_seq_length(start, usual=128),
     name=command.task_name or name,
     label_names=label_names,
   )
+  task.sources = sources_of(paths)
+  return task
 
 
 def main() -> None:

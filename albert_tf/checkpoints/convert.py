@@ -10,7 +10,6 @@ from albert_tf.checkpoints import bundle, fast_tokenizer, huggingface
 from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.checkpoints.load import MatchReport, match
 from albert_tf.checkpoints.settings import ConvertOptions
-from albert_tf.configs.model_card import write_model_card
 from albert_tf.configs.task import TaskSpec
 from albert_tf.modeling.name_map import ALL_HEADS, expand_sharing, head_names, variable_entries
 from albert_tf.tokenization.config import (
@@ -80,17 +79,6 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
       _write_huggingface_extras(directory, converted, task)
     else:
       _write_tensorflow(directory, converted, is_original=options.output_format == "tf1")
-    hub_task = "feature-extraction"
-    if "masked_lm" in heads:
-      hub_task = "fill-mask"
-    write_model_card(
-      directory,
-      config=config,
-      task=task,
-      run=checkpoint.directory,
-      format=options.output_format,
-      hub_task=hub_task,
-    )
   return dataclasses.replace(report, dropped=dropped, heads=heads)
 
 

@@ -10,7 +10,7 @@ import safetensors.numpy
 from albert_tf import files, json_files
 from albert_tf.checkpoints.bundle import Arrays
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.task import TaskSpec, huggingface_labels
+from albert_tf.configs.task import TASK_KINDS, TaskSpec, huggingface_labels
 from albert_tf.errors import UserError
 from albert_tf.modeling.name_map import ALL_HEADS, variable_entries
 
@@ -35,6 +35,23 @@ _ARCHITECTURES = {
   ("classifier",): "AlbertForSequenceClassification",
   ("span",): "AlbertForQuestionAnswering",
 }
+# The front matter is for Hugging Face's hub.
+_MODEL_CARD = """\
+---
+license: unknown
+library_name: transformers
+pipeline_tag: {hub_task}
+tags: [albert]
+---
+
+# {title}
+
+[ALBERT](https://arxiv.org/abs/1909.11942): {num_parameters:,} parameters, {num_layers} layers,
+H = {width}, a vocabulary of {vocab_size:,} tokens.
+
+Before you publish the model, write its licence above. Write here who trained it, on which text, in
+which languages, what it is for, and where it is known to be wrong.
+"""
 
 
 def read_tensors(path: str) -> Arrays:
@@ -149,7 +166,7 @@ def write_directory(
   heads: tuple[str, ...] = (),
   task: TaskSpec | None = None,
 ) -> None:
-  """Writes `config.json` and the weights; `AutoModel.from_pretrained(directory)` loads them.
+  """Writes `config.json`, the weights and a card; `AutoModel.from_pretrained(directory)` loads them.
 
   Args:
     directory: an existing local directory.
@@ -175,6 +192,29 @@ def write_directory(
     os.path.join(directory, SAFETENSORS_FILE),
     metadata={"format": "pt"},
   )
+  _write_model_card(directory, config, heads, task)
+
+
+def _write_model_card(
+  directory: str, config: AlbertConfig, heads: tuple[str, ...], task: TaskSpec | None
+) -> None:
+  """Writes `README.md`, which whoever publishes the model completes."""
+  title = "ALBERT"
+  hub_task = "feature-extraction"
+  if "masked_lm" in heads:
+    hub_task = "fill-mask"
+  if task is not None:
+    title = f"ALBERT for {task.name}"
+    hub_task = TASK_KINDS[task.kind].hub
+  card = _MODEL_CARD.format(
+    title=title,
+    hub_task=hub_task,
+    num_parameters=config.param_count(),
+    num_layers=config.num_hidden_layers,
+    width=config.hidden_size,
+    vocab_size=config.vocab_size,
+  )
+  files.write_text(os.path.join(directory, "README.md"), card)
 
 
 def write_sentence_modules(directory: str, config: AlbertConfig, task: TaskSpec) -> None:

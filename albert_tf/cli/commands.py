@@ -3,7 +3,7 @@
 Only `tpu_scripts/` and `tfrecords_tools/` import it; library code never reads flags.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 import importlib
 import os
 import pathlib
@@ -160,14 +160,18 @@ def load_tensorflow(tpu: str = "", *, reads_extents: bool = False) -> None:
 # ------------------------------------------------------------------ flags and settings
 
 
-def define_flags(*classes: type, **defaults: Any) -> None:
+def define_flags(*classes: type, without: Collection[str] = (), **defaults: Any) -> None:
   """Defines a flag for each field of `Settings` classes that was made by `setting`.
 
-  `defaults` are this command's, by the fields' names.
+  Args:
+    *classes: the classes.
+    without: names of fields that this command has no use for; they keep their defaults.
+    **defaults: this command's, by the fields' names.
   """
   for field in _fields_with_flags(*classes):
-    if field.flag in FLAGS:
-      continue  # Two classes of a command may share a flag.
+    # Two classes of a command may share a flag.
+    if field.flag in FLAGS or field.name in without:
+      continue
     default = defaults.get(field.name, field.default)
     if not isinstance(default, (int, float, str, tuple)):
       default = None
@@ -215,6 +219,12 @@ def from_flags(cls: type[_Settings], trained: Any = None, **values: Any) -> _Set
 
 def _flag_value(field: settings.Field) -> Any:
   value = FLAGS[field.flag].value
+  # Such as an unset variable of the shell, --work_dir=$SCRATCH, which must not choose the default.
+  if value == "" and (field.optional or field.is_needed):
+    advice = f"Give a value to --{field.flag}"
+    if field.optional:
+      advice += ", or leave it out for the default"
+    raise UserError(f"--{field.flag} must not be empty. Received: ''. {advice}.")
   if not isinstance(value, list):
     return value
   # absl's lists are of strings; the field is a tuple of one type.

@@ -149,6 +149,12 @@ class TaskSpec(Settings):
     """Number of outputs of the head: classes or tags; 1 for a value or the score of a choice."""
     return len(self.label_names) or 1
 
+  @property
+  def labels_are_numbered(self) -> bool:
+    """Whether labels have only numbers: 0 1 2, or LABEL_0 LABEL_1 LABEL_2 of transformers."""
+    numbers = [str(number) for number in range(len(self.label_names))]
+    return list(self.label_names) in (numbers, [f"LABEL_{number}" for number in numbers])
+
   def with_thresholds(self, metrics: Mapping[str, float]) -> "TaskSpec":
     """A copy with the thresholds that an evaluation chose.
 

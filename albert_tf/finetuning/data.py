@@ -4,11 +4,13 @@ The commands import it for its flags, and readers of tasks for its tables. It do
 TensorFlow, so that a command with a wrong flag fails at once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import collections
+from collections.abc import Callable, Collection, Mapping, Sequence
 import csv
 import io
 import itertools
 import os
+import re
 import sys
 from typing import Any, NamedTuple, TypeVar
 
@@ -51,6 +53,12 @@ def read_splits(
     train, evaluation = hold_out(splits["train"], eval_fraction, source=paths["train"])
     splits |= {"train": train, "eval": evaluation}
   return splits
+
+
+def sources_of(paths: Mapping[str, str]) -> dict[str, str]:
+  """Split → the file that `read_splits` reads it from; of a part held out that of "train"."""
+  named = {split: path for split, path in paths.items() if path}
+  return {"eval": named.get("train", "")} | named
 
 
 def hold_out(
@@ -128,15 +136,14 @@ class TableColumns(Settings):
   texts: tuple[str, ...] = setting(
     ("text",), "Column of texts, or two for pairs.", flag="text_columns"
   )
-  label: str = setting(
-    "",
-    "Column of the labels; with --multi_label, also one column of 0 and 1 for each label.",
-    flag="label_column",
+  label: str = setting("label", "Column of the labels.", flag="label_column")
+  multi_label: bool = setting(
+    False,
+    "custom: a text may have any number of labels: names with commas between them, or a list of "
+    ".jsonl and .parquet.",
   )
-  multi_label: bool = setting(False, "custom: a text may have any number of labels.")
-  negative: str = setting("", "Column of a third text.", flag="")
   id: str = setting(
-    "", "Column of the rows' names in predictions. Default: numbers.", flag="id_column"
+    "", "Column of the rows' names in predictions. Default: numbers from 0.", flag="id_column"
   )
   skip_incomplete_rows: bool = setting(
     False, "Leave out training and evaluation rows without a text or a label, and log their number."
@@ -149,13 +156,17 @@ class TableColumns(Settings):
         f"text_columns names one column, or two with a comma. Received: {','.join(self.texts)!r}. "
         "For example --text_columns=question,answer."
       )
+    check_no_answer_is_read([self.label], self.texts, "--text_columns")
 
-  @property
-  def labels(self) -> tuple[str, ...]:
-    """The columns of the labels."""
-    if self.multi_label:
-      return tuple(self.label.split(","))
-    return (self.label,)
+
+def check_no_answer_is_read(labels: Sequence[str], texts: Sequence[str], flag: str) -> None:
+  """Raises `UserError` if a column of labels is one that the model reads, named by `flag`."""
+  read = [name for name in labels if name in texts]
+  if read:
+    raise UserError(
+      "The model must not read the answer. Received: the column of the labels "
+      f"{', '.join(read)} in {flag}={','.join(texts)}. Leave it out there."
+    )
 
 
 class Table(NamedTuple):
@@ -189,6 +200,26 @@ class Table(NamedTuple):
       )
 
 
+def row_ids(table: Table, column: str) -> list[str]:
+  """The rows' names in predictions: the cells of a column or, without one, numbers from 0."""
+  if not column:
+    return [str(number) for number in range(len(table.rows))]
+  ids = [cell_text(row.get(column)) for row in table.rows]
+  counts = collections.Counter(ids)
+  repeated = [number for number, name in enumerate(ids) if counts[name] > 1]
+  if repeated:
+    logging.warning(
+      "%s: %d of %d rows share their id in %s with another, the first %r in %s",
+      table.source,
+      len(repeated),
+      len(ids),
+      column,
+      ids[repeated[0]],
+      table.where(repeated[0]),
+    )
+  return ids
+
+
 def cell_text(value: Any) -> str:
   """A cell as text; empty for None and NaN."""
   if value is None or value != value:
@@ -199,6 +230,35 @@ def cell_text(value: Any) -> str:
     # Integer columns with gaps are read as floats: a label 1 would become "1.0".
     return str(int(value))
   return str(value)
+
+
+def known_label(label: str, names: Collection[str]) -> str:
+  """A label as the classes have it: "1.0" of a table is the class "1", if there is no class "1.0".
+
+  A column of whole numbers with gaps is written as "1.0" by many programs.
+  """
+  if label not in names:
+    return whole_number(label)
+  return label
+
+
+def whole_number(text: str) -> str:
+  """ "1.0" as "1", as `cell_text` of the number; other texts stay."""
+  return re.sub(r"^([+-]?\d+)\.0+$", r"\1", text)
+
+
+def warn_of_capitals(counts: Mapping[str, int], *, source: str) -> None:
+  """Warns of labels, given with their counts, that differ in their capitals only."""
+  spellings: dict[str, list[str]] = {}
+  for name in counts:
+    spellings.setdefault(name.lower(), []).append(name)
+  for names in spellings.values():
+    if len(names) > 1:
+      logging.warning(
+        "%s: labels that differ in capitals only are classes of their own: %s",
+        source,
+        ", ".join(f"{name} ({counts[name]})" for name in names),
+      )
 
 
 def finite_number(label: Any) -> float:

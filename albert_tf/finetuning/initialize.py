@@ -4,12 +4,13 @@ Commands read one and give it to `fit.fine_tune`.
 """
 
 import dataclasses
+import re
 from typing import Any
 
 from absl import logging
 
 from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from albert_tf.checkpoints.load import load_weights
+from albert_tf.checkpoints.load import FINETUNED_HEADS, load_weights
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.tokenization import Tokenizer
@@ -30,6 +31,12 @@ class Start:
   tokenizer: Tokenizer
   checkpoint: Checkpoint | None
   source: str
+
+  @property
+  def has_head(self) -> bool:
+    """Whether the weights have the head of a task, not only those of pretraining."""
+    variables = self.checkpoint.variables if self.checkpoint else {}
+    return any(re.search(FINETUNED_HEADS, name) for name in variables)
 
 
 def read_start(

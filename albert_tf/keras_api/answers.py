@@ -3,7 +3,7 @@
 `served_rows` calls the functions of a model's SavedModel, so that Python and a server agree.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import itertools
 import types
@@ -130,10 +130,92 @@ def _spans(row: Row, *names: str) -> list[Span]:
   return [span for span in spans if span.end]  # Padding ends at 0.
 
 
+class GoldAnswer(NamedTuple):
+  """An answer to learn, "" for none, and its first character in the context; None: not known."""
+
+  text: str
+  start: int | None = None
+
+
+def gold_answers(labels: Any) -> list[GoldAnswer] | None:
+  """The answers to all questions; None for labels that are numbers, by name or in rows.
+
+  Args:
+    labels: for each question a string; or SQuAD's mapping with `text` and `answer_start`, whose
+      values may be lists; or a list of these, of which the first counts. Or a mapping with a column
+      of each.
+
+  Raises:
+    UserError: an answer has another form.
+
+  Example: the answers of three questions, of which the last has none.
+      ["sky", "grass", ""]
+      [["sky", "the sky"], ["grass"], []]
+      [{"text": ["sky", "the sky"], "answer_start": [4, 0]}, {"text": "grass"}, {"text": []}]
+      {"text": ["sky", "grass", ""], "answer_start": [4, 6, 0]}
+  """
+  if isinstance(labels, Mapping) and "text" not in labels:
+    return None
+  if isinstance(labels, Mapping):
+    texts = _column(labels["text"])
+    starts = _column(labels.get("answer_start", [None] * len(texts)))
+    if len(starts) != len(texts):
+      raise UserError(
+        f"Each answer has one start. Received: {len(texts)} in text, and {len(starts)} in "
+        "answer_start. Give as many, or leave answer_start out."
+      )
+    rows = [
+      {"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)
+    ]
+  else:
+    rows = _column(labels)
+    first = _plain(_first(rows, None))
+    if isinstance(first, (list, tuple)) and isinstance(_first(first, None), (int, float)):
+      return None
+  return [_gold_answer(row, number) for number, row in enumerate(rows)]
+
+
+def _column(values: Any) -> list[Any]:
+  if isinstance(values, (str, bytes)) or not np.iterable(values):
+    raise UserError(
+      f"Each question has one answer. Received: {values!r:.60}, for all. Put it in a list."
+    )
+  return list(_plain(values))
+
+
+def _gold_answer(row: Any, number: int) -> GoldAnswer:
+  text = _first(row, "")
+  start = None
+  if isinstance(text, Mapping):
+    start = _first(text.get("answer_start"), None)
+    text = _first(text.get("text"), "")
+  if isinstance(text, (str, bytes)) and isinstance(start, (int, types.NoneType)):
+    return GoldAnswer(tf.compat.as_text(text), start)
+  raise UserError(
+    "An answer is a string, or SQuAD's mapping with text and answer_start, or a list of these. "
+    f'Received in row {number}: {row!r:.60}. Write "" where a context has no answer (SQuAD 2.0).'
+  )
+
+
+def _first(values: Any, of_none: Any) -> Any:
+  """The first of several; a value that is no list stays."""
+  values = _plain(values)
+  if not isinstance(values, (list, tuple)):
+    return values
+  return values[0] if values else of_none
+
+
+def _plain(values: Any) -> Any:
+  """Arrays, tensors and columns of pandas as lists, in all axes; another value stays."""
+  if hasattr(values, "dtype"):
+    return np.asarray(values, dtype=object).tolist()
+  return values
+
+
 def answer_positions(
   examples: Examples,
   contexts: Any,
-  answers: Any,
+  answers: Sequence[GoldAnswer],
   tokenizer: AlbertTokenizer,
   *,
   may_lack: bool,
@@ -142,7 +224,8 @@ def answer_positions(
 
   Args:
     examples: rows `[CLS] question [SEP] context [SEP]`.
-    contexts, answers: strings `[B]`; the first occurrence in the context counts.
+    contexts: strings `[B]`.
+    answers: one for each context; of one without a start the first occurrence counts.
     tokenizer: made the rows.
     may_lack: whether an answer may be empty.
 
@@ -158,16 +241,15 @@ def answer_positions(
       positions                        3    4    5     6        the answer is 4 to 5
   """
   texts = _strings(contexts)
-  answer_texts = _strings(answers)
-  if len(texts) != len(answer_texts):
+  if len(texts) != len(answers):
     raise UserError(
       f"Each question has one answer. Received: {len(texts)} contexts, "
-      f"{len(answer_texts)} answers. Give an empty answer where there is none (SQuAD 2.0)."
+      f"{len(answers)} answers. Give an empty answer where there is none (SQuAD 2.0)."
     )
 
   # Characters of the answers; -1 where the context does not hold it.
-  begins = np.array(list(map(str.find, texts, answer_texts)), np.int32)
-  ends = begins + np.array(list(map(len, answer_texts)), np.int32)
+  begins = np.array(list(map(_begin, texts, answers)), np.int32)
+  ends = begins + np.array([len(answer.text) for answer in answers], np.int32)
 
   # Tokens of the context: the first that ends after the answer's first character, and the last
   # that begins before its end.
@@ -193,12 +275,27 @@ def answer_positions(
     row = int(is_wrong.argmax())
     raise UserError(
       "An answer is a part of its context, letter by letter, and in the first max_length tokens; "
-      f"for SQuAD 2.0 it may be empty. Received in row {row}: {answer_texts[row]!r:.60}, for "
+      f"for SQuAD 2.0 it may be empty. Received in row {row}: {_shown(answers[row])}, for "
       f"{texts[row]!r:.60}. Correct the row, raise max_length, or train with run_squad.py, which "
       "reads long contexts in windows."
     )
   context_begins = (examples.lengths - context_lengths).astype(np.int32)
   return np.where(is_empty, 0, np.stack([first, last]) + context_begins)
+
+
+def _begin(context: str, answer: GoldAnswer) -> int:
+  """The first character of an answer; -1 where the context does not hold it."""
+  if answer.start is None:
+    return context.find(answer.text)
+  if answer.start >= 0 and context.startswith(answer.text, answer.start):
+    return answer.start
+  return -1
+
+
+def _shown(answer: GoldAnswer) -> str:
+  if answer.start is None:
+    return f"{answer.text!r:.60}"
+  return f"{answer.text!r:.60} at character {answer.start}"
 
 
 def _strings(column: Any) -> list[str]:

@@ -85,7 +85,7 @@ class Examples:
     return row_lengths.numpy().reshape(num_rows, -1)[:, 0]
 
   def padded(self, length: int | None = None) -> tuple[Any, ...]:
-    """One batch of all examples, `(x, y, weights)` as far as there are any, of NumPy arrays.
+    """One batch of all examples, `(x, y, weights)` as far as there are any, as arrays.
 
     Args:
       length: S; None: that of the longest row.
@@ -95,7 +95,11 @@ class Examples:
     for name, column in self.inputs.items():
       row_length = length if name in _OF_TOKENS else None
       x[name] = np.asarray(_gathered(column, numbers, row_length, _PADDING.get(name, 0)))
-    return tuple(column for column in (x, self.labels, self.weights) if column is not None)
+    if self.weights is not None:
+      return x, self.labels, self.weights
+    if self.labels is not None:
+      return x, self.labels
+    return (x,)
 
   def take(self, numbers: np.ndarray) -> "Examples":
     """The examples with these numbers."""

@@ -5,12 +5,11 @@ import os
 from typing import Any
 
 from albert_tf.checkpoints.checkpoint import read_checkpoint
-from albert_tf.configs.task import TaskSpec, best_run
+from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.keras_api.pretrained import AlbertEncoder, AlbertMaskedLM
 from albert_tf.keras_api.tasks import CLASS_OF_KIND
 from albert_tf.keras_api.text_model import TextModel
-from albert_tf.serving.export import export_model
 from albert_tf.serving.settings import ExportSettings
 
 # Export kinds of checkpoints without a task.
@@ -55,13 +54,5 @@ def export_saved_model(
     output_dir: the folder of all versions, as TensorFlow Serving reads it.
   """
   path = os.path.join(output_dir, str(version))
-  opened = open_model(model, **options)
-  # The model card has the run's figures, where they are of this model: all its layers, and its head.
-  run = best_run(options["init_checkpoint"])
-  is_whole = not settings.depths and not options.get("num_hidden_layers")
-  has_task = getattr(opened, "task", None) is not None
-  if not is_whole or has_task != (TaskSpec.find(run) is not None):
-    run = ""
-  export_settings = opened.export_settings(**dataclasses.asdict(settings))
-  export_model(opened.merged(), path, export_settings, run=run)
+  open_model(model, **options).export(path, **dataclasses.asdict(settings))
   return path

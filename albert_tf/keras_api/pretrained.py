@@ -104,6 +104,9 @@ class AlbertMaskedLM(TextModel):
     word_embeddings = self.encoder.embeddings.word_embeddings
     return self.masked_lm(outputs["sequence_output"], None, word_embeddings)
 
+  def activation(self, output: str) -> str:
+    return "softmax"
+
   def fill(
     self, texts: Any, *, top_k: int = 5, batch_size: int = 32
   ) -> list[list[list[tuple[str, float]]]]:

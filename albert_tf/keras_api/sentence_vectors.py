@@ -1,4 +1,4 @@
-"""Sentence vectors, and the losses that train them; `run_embedding.py` uses both."""
+"""Sentence vectors, and the losses that train them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.errors import UserError
+from albert_tf.keras_api.labels import as_array, finite
 from albert_tf.keras_api.task_model import TaskModel
 from albert_tf.modeling.text_inputs import Inputs, text_inputs
 
@@ -34,6 +36,7 @@ class AlbertSentenceEncoder(TaskModel):
 
   task_kinds = ("sentence_vectors",)
   preprocessor_kind = "sentences"
+  id_ranks = (2, 3)
   checkpoint_heads = ()
   labels_in_words = "a group number (np.arange(n) for InBatchNegatives) or a similarity"
   _joins_rows = True
@@ -57,6 +60,18 @@ class AlbertSentenceEncoder(TaskModel):
     if self.task.normalize:
       vectors = tf.math.l2_normalize(vectors, axis=-1)
     return tf.reshape(vectors, tf.concat([tf.shape(mask)[:-1], [self.config.hidden_size]], axis=0))
+
+  def checked_labels(self, labels: Any, inputs: Any) -> Any:
+    """Group numbers, or similarities in the range of the loss."""
+    labels = finite(as_array(labels))
+    if self._loss_object() is cosine_regression:
+      is_wrong = (labels < 0) | (labels > 1)
+      if is_wrong.any():
+        raise UserError(
+          "cosine_regression compares a cosine with a similarity from 0 to 1. Received: "
+          f"{labels[is_wrong][0]}. Scale the scores; those from 0 to 5 are divided by 5."
+        )
+    return labels
 
   def encode(self, texts: Sequence[str], *, batch_size: int = 32) -> np.ndarray:
     """The vectors of n texts, float32 `[n, H]`, in order; texts of similar length share a batch.

@@ -18,6 +18,8 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.keras_api.batches import Examples, Predictor
 from albert_tf.keras_api.heads import ClassificationHead
+from albert_tf.keras_api.labels import class_names
+from albert_tf.keras_api.logits import loss_object
 from albert_tf.keras_api.text_model import LoadPlan, Options, TextModel, has_batches
 from albert_tf.keras_api.training_step import train_step
 from albert_tf.modeling import Encoder
@@ -30,6 +32,13 @@ _TASK_OPTIONS = {field.name for field in dataclasses.fields(TaskSpec)} | {"num_l
 _TASK_OPTIONS -= {"format_version", "kind", "name", "max_seq_length", "exit_depths"}
 # The input of an answer that may stop early: the confidence above which a row stops, float32 [B].
 _THRESHOLD = "exit_threshold"
+# Kind of task → what makes probabilities of the logits. A value and a vector are none.
+_ACTIVATION_OF_KIND = {
+  "classification": "softmax",
+  "multi_label": "sigmoid",
+  "multiple_choice": "softmax",
+  "token_classification": "softmax",
+}
 
 
 class TaskModel(TextModel):
@@ -37,15 +46,14 @@ class TaskModel(TextModel):
 
   Args:
     config: the encoder's configuration.
-    task: the task, which decides the head and is saved with exports. None: made from
-      `head_options`.
-    problem: see `AlbertClassifier`.
+    task: the task, which decides the head and is saved with exports. None: made from `kwargs`.
     head_options: arguments of the head.
     encoder_options: arguments of `Encoder`.
     train_depths: numbers of layers, ascending to the model's own. `fit` runs the encoder once, to
       the last, and trains the head to read each; see `predictions_and_loss`.
     depth_distillation: W of the same equation.
-    preprocessor: see `TextModel`.
+    **kwargs: `preprocessor`, see `TextModel`, and as for `from_pretrained`: `label_names`,
+      `num_labels` and other fields of a new task, and arguments of head and encoder.
   """
 
   # Of `configs.task.TASK_KINDS`, the default first.
@@ -68,19 +76,26 @@ class TaskModel(TextModel):
     config: AlbertConfig,
     *,
     task: TaskSpec | None = None,
-    problem: str | None = None,
     head_options: Options | None = None,
     encoder_options: Options | None = None,
     train_depths: Sequence[int] = (),
     depth_distillation: float = 0.0,
     **kwargs: Any,
   ):
-    super().__init__(config, **kwargs)
-    self.head_options = dict(head_options or {})
-    self.encoder_options = dict(encoder_options or {})
+    groups = {"head_options": head_options, "encoder_options": encoder_options}
+    task_fields, arguments = self._task_and_arguments(kwargs | groups)
+    head_options = arguments.pop("head_options")
+    encoder_options = arguments.pop("encoder_options")
+    super().__init__(config, **arguments)
+    self.head_options = head_options
+    self.encoder_options = encoder_options
     if task is None:
-      labels = {"problem": problem, "num_labels": self.head_options.get("num_labels")}
-      task = self.make_task(**{name: value for name, value in labels.items() if value})
+      task = self.make_task(**task_fields)
+    elif task_fields:
+      raise UserError(
+        f"A task has its own labels and settings. Received: task and {', '.join(task_fields)}. "
+        "Give one of them."
+      )
     if train_depths:
       config.check_train_depths(train_depths)
       task = dataclasses.replace(task, exit_depths=tuple(sorted(train_depths)))
@@ -95,8 +110,7 @@ class TaskModel(TextModel):
     self.task = task
     self.export_kind = task.export_kind
     self.encoder = Encoder(config, **self.encoder_options, dtype=self.dtype_policy)
-    # With low-rank additions only they and the head are trained.
-    self.encoder.pooler.trainable = self._reads_pooler and not self.encoder.lora_rank
+    self.encoder.pooler.trainable = self._reads_pooler
     self.head = self._make_head(name="head", dtype=self.dtype_policy, **self.head_options)
     self.build()
 
@@ -116,29 +130,43 @@ class TaskModel(TextModel):
     return TaskSpec(**{"kind": cls.task_kinds[0]} | cls.task_defaults | fields)
 
   @classmethod
+  def _task_and_arguments(cls, options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Separates options into fields for `make_task` and arguments of the constructor.
+
+    Those of head and encoder join `head_options` and `encoder_options`.
+    """
+    arguments = dict(options)
+    options_by_group = {
+      "encoder_options": ("padding_at_end",),
+      "head_options": cls.extra_options,
+    }
+    task_fields = {}
+    for name in _TASK_OPTIONS.intersection(options):
+      task_fields[name] = arguments.pop(name)
+    for group, names in options_by_group.items():
+      moved = {name: arguments.pop(name) for name in names if name in arguments}
+      arguments[group] = dict(arguments.get(group) or {}, **moved)
+    # The number of labels is the task's, which gives it to the head.
+    if "num_labels" in arguments["head_options"]:
+      task_fields["num_labels"] = arguments["head_options"].pop("num_labels")
+
+    task_fields = {name: value for name, value in task_fields.items() if value is not None}
+    if "label_names" in task_fields:
+      task_fields["label_names"] = class_names(task_fields["label_names"])
+    if "thresholds" in task_fields:
+      task_fields["thresholds"] = tuple(task_fields["thresholds"])  # Also of an array.
+    return task_fields, arguments
+
+  @classmethod
   def option_names(cls) -> set[str]:
     """See `TextModel.option_names`; fields of the task, and the class's own."""
-    names = super().option_names() | _TASK_OPTIONS | {"lora_rank", "padding_at_end"}
+    names = super().option_names() | _TASK_OPTIONS | {"padding_at_end"}
     return names.difference(["task", "trainable", "num_labels", "problem"]).union(cls.extra_options)
 
   @classmethod
   def plan_load(cls, checkpoint: Checkpoint, max_length: int | None, options: Options) -> LoadPlan:
     """See `TextModel.plan_load`; a run fine-tuned for this class brings its task and its head."""
-    # Options are fields of the task, arguments of the class, or those of encoder and head.
-    arguments = dict(options)
-    task_fields = {}
-    for name in _TASK_OPTIONS.intersection(options):
-      task_fields[name] = arguments.pop(name)
-    for name in ("label_names", "thresholds"):
-      if name in task_fields and not isinstance(task_fields[name], str):
-        task_fields[name] = tuple(task_fields[name])  # Also of an array.
-    options_by_group = {
-      "encoder_options": ("lora_rank", "padding_at_end"),
-      "head_options": cls.extra_options,
-    }
-    for group, names in options_by_group.items():
-      moved = {name: arguments.pop(name) for name in names if name in arguments}
-      arguments[group] = dict(arguments.get(group) or {}, **moved)
+    task_fields, arguments = cls._task_and_arguments(options)
 
     # The task: that of a run which was fine-tuned for this class, else a new one.
     positions = checkpoint.config.max_position_embeddings
@@ -148,15 +176,9 @@ class TaskModel(TextModel):
     may_be_missing: tuple[str, ...] = ()
     saved_task = TaskSpec.find(checkpoint.directory)
     if saved_task is not None and saved_task.kind in cls.task_kinds:
-      labels = {"num_labels": saved_task.num_labels, "problem": saved_task.kind}
-      for name, of_run in labels.items():
-        requested = task_fields.pop(name, of_run)
-        if requested != of_run:
-          raise UserError(
-            f"A fine-tuned run has its own labels. Received: {name}={requested}, and "
-            f"{checkpoint.path} with {of_run}. Leave {name} out, or name the run that this one was "
-            "fine-tuned from."
-          )
+      _check_own_labels(checkpoint.path, saved_task, task_fields)
+      for name in ("num_labels", "problem"):
+        task_fields.pop(name, None)
       task = dataclasses.replace(saved_task, **task_fields)
     else:
       task = cls.make_task(**{"max_seq_length": positions} | task_fields)
@@ -177,6 +199,16 @@ class TaskModel(TextModel):
     }
     arguments["task"] = task
     return LoadPlan(variables, may_be_missing, lengths, arguments)
+
+  # ------------------------------------------------------------------ losses and metrics
+
+  def activation(self, output: str) -> str:
+    del output
+    return _ACTIVATION_OF_KIND.get(self.task.kind, "")
+
+  def _loss_object(self) -> Any:
+    """The loss that the model was compiled with, if it has one output; else None."""
+    return loss_object(getattr(self, "loss", None))  # Keras 2 has none before `compile`.
 
   # ------------------------------------------------------------------ the model
 
@@ -351,6 +383,30 @@ class TaskModel(TextModel):
   def from_config(cls, config: Options, custom_objects: Any = None) -> Any:
     task = TaskSpec.from_dict(config["task"], source="a saved model")
     return super().from_config(dict(config, task=task), custom_objects)
+
+
+def _check_own_labels(path: str, task: TaskSpec, requested: Options) -> None:
+  """Raises `UserError` if labels are requested that are not those of a fine-tuned run.
+
+  Labels that have only numbers may get names.
+  """
+  of_run: dict[str, Any] = {
+    "num_labels": task.num_labels,
+    "problem": task.kind,
+    "label_names": task.label_names,
+    "squad_version": task.squad_version,
+  }
+  names = requested.get("label_names", ())
+  # The names 1 0 for the labels 0 1 would be another order.
+  are_new = len(names) == task.num_labels and not set(names).intersection(task.label_names)
+  if task.labels_are_numbered and are_new:
+    del of_run["label_names"]
+  for name, value in of_run.items():
+    if requested.get(name, value) != value:
+      raise UserError(
+        f"A fine-tuned run has its own labels. Received: {name}={requested[name]!r}, and {path} "
+        f"with {value!r}. Leave {name} out, or name the run that this one was fine-tuned from."
+      )
 
 
 def _checked_thresholds(threshold: Any) -> np.ndarray:

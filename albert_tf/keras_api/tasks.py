@@ -8,6 +8,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.configs.task import TaskSpec
@@ -15,11 +16,19 @@ from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api import answers
 from albert_tf.keras_api.batches import Examples
 from albert_tf.keras_api.heads import NEVER, SpanHead, Squad2Head, squad_losses
-from albert_tf.keras_api.labels import as_array, class_ids, class_weights, finite, multi_hot
+from albert_tf.keras_api.labels import (
+  as_array,
+  class_ids,
+  class_weights,
+  finite,
+  in_order_of_names,
+  multi_hot,
+  tag_ids,
+)
+from albert_tf.keras_api.logits import check_form, loss_object, reads_classes, reads_values
 from albert_tf.keras_api.sentence_vectors import AlbertSentenceEncoder
 from albert_tf.keras_api.task_model import TaskModel
-from albert_tf.modeling.text_inputs import Inputs, integers
-from albert_tf.tokenization.graph_inputs import holds_text
+from albert_tf.modeling.text_inputs import Inputs, integers, text_inputs
 
 _MOST_LABELS = 1 << 20
 
@@ -29,33 +38,13 @@ class _WithLabels(TaskModel):
 
   extra_options = ("num_labels", "problem", "classifier_dropout")
 
-  def compile(self, *args: Any, **kwargs: Any) -> None:
-    """`keras.Model.compile`; a binary cross-entropy makes a classifier "multi_label".
-
-    Raises:
-      UserError: a cross-entropy does not read logits.
-    """
-    super().compile(*args, **kwargs)
-    loss = self._loss_object()
-    reads_logits = not getattr(loss, "__name__", "").endswith("crossentropy")
-    if isinstance(loss, keras.losses.Loss):
-      reads_logits = loss.get_config().get("from_logits", True)
-    if not reads_logits:
-      raise UserError(
-        f"A loss of this model reads logits. Received: {self.loss!r}. Use Keras' class of it, with "
-        "from_logits=True."
-      )
+  def note_loss(self, loss: Any) -> None:
+    """A binary cross-entropy makes a classifier "multi_label"."""
     binary = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)
-    if isinstance(loss, binary) and "multi_label" in self.task_kinds:
+    if isinstance(loss_object(loss), binary) and "multi_label" in self.task_kinds:
       # A model of a value has no name for its one label.
       names = self.task.label_names or ("1",)
       self.task = dataclasses.replace(self.task, kind="multi_label", label_names=names)
-
-  def _loss_object(self) -> Any:
-    loss = getattr(self, "loss", None)  # Keras 2 has none before `compile`.
-    if isinstance(loss, str):
-      return keras.losses.get(loss)
-    return loss
 
   @classmethod
   def make_task(
@@ -141,19 +130,15 @@ class AlbertClassifier(_WithLabels):
   def checked_labels(self, labels: Any, inputs: Any) -> Any:
     """Converts class names to ids; a row of one value for each class is left to the loss."""
     names = self.task.label_names
+    if self.task.kind == "regression":
+      return finite(as_array(labels))
+    labels = in_order_of_names(labels, names)
     if self.task.kind == "multi_label":
       return multi_hot(labels, names)
     array = as_array(labels)
-    if self.task.kind == "regression":
-      return finite(array)
+    check_form(self._loss_object(), array, axes=1)
     if array.size == len(array):  # `[n]` or `[n, 1]`.
       return class_ids(array, len(names), names=names).reshape(-1)
-    if isinstance(self._loss_object(), keras.losses.SparseCategoricalCrossentropy):
-      raise UserError(
-        f"{type(self.loss).__name__} reads one class of each text, [n]. Received: labels "
-        f"{list(array.shape)}. Give the numbers of the classes, or compile with a "
-        "CategoricalCrossentropy."
-      )
     return finite(array)
 
 
@@ -171,6 +156,7 @@ class AlbertMultipleChoice(TaskModel):
 
   task_kinds = ("multiple_choice",)
   preprocessor_kind = "choices"
+  id_ranks = (3,)
   extra_options = ("classifier_dropout",)
   _reads_pooler = True
   _joins_rows = True
@@ -180,8 +166,13 @@ class AlbertMultipleChoice(TaskModel):
     return tf.reshape(scores, tf.shape(inputs["input_ids"])[:2])
 
   def checked_labels(self, labels: Any, inputs: Any) -> Any:
-    """The numbers of the right choices."""
-    return class_ids(labels, inputs["input_ids"].shape[1])
+    """The numbers of the right choices, or a value for each choice."""
+    loss = self._loss_object()
+    array = as_array(labels)
+    check_form(loss, array, axes=1)
+    if reads_values(loss):
+      return finite(array)
+    return class_ids(array, inputs["input_ids"].shape[1])
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -203,6 +194,7 @@ class AlbertTagger(_WithLabels):
   task_kinds = ("token_classification",)
   preprocessor_kind = "words"
   per_piece = True
+  has_padding = True
 
   def _encoder_inputs(self, inputs: Inputs) -> dict[str, tf.Tensor]:
     texts = super()._encoder_inputs(inputs)
@@ -221,13 +213,62 @@ class AlbertTagger(_WithLabels):
     return list(map(answers.tagged_text, rows))
 
   def checked_labels(self, labels: Any, inputs: Any) -> Any:
-    """Converts names of tags to ids; -1 is allowed if the loss ignores it."""
+    """Converts names of tags to ids; -1 where there is no word, and where a label is ignored."""
     loss = self._loss_object()
+    if reads_values(loss):
+      array = as_array(labels)
+      check_form(loss, array, axes=2)
+      return finite(array)
     # Other losses may read other numbers.
     if not isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
       return super().checked_labels(labels, inputs)
-    names = self.task.label_names
-    return class_ids(labels, len(names), names=names, ignored=loss.get_config().get("ignore_class"))
+    ignored = loss.get_config().get("ignore_class")
+    return tag_ids(labels, np.asarray(_is_word(inputs)), self.task.label_names, ignored=ignored)
+
+  def counted(self, x: Any, y: Any) -> Any:
+    """Labels that are -1 where there is no word, or one without a label; see `ModelBase.counted`."""
+    # Other losses may read other numbers.
+    if y is None or not reads_classes(self._loss_object()):
+      return y
+    counts = tf.convert_to_tensor(_is_word(x))
+    if len(y.shape) == 3:  # A value for each class.
+      counts = counts[..., tf.newaxis]
+    return tf.where(counts & (y >= 0), y, -tf.ones_like(y))
+
+  def compute_loss(
+    self,
+    x: Any = None,
+    y: Any = None,
+    y_pred: Any = None,
+    sample_weight: Any = None,
+    **options: Any,
+  ) -> tf.Tensor:
+    """As Keras', but labels without a word count nothing: it is the mean over the words.
+
+    Weights of words say themselves what their loss is divided by; those of fine-tuning do.
+    """
+    if reads_classes(self._loss_object()):
+      y = self.counted(x, y)
+      counts = y >= 0
+      y = tf.where(counts, y, tf.zeros_like(y))
+      if len(y.shape) == 3:
+        counts = tf.reduce_all(counts, axis=-1)
+      if sample_weight is not None and len(sample_weight.shape) == 1:
+        sample_weight = sample_weight[:, tf.newaxis]  # A weight for each text.
+      if sample_weight is not None and sample_weight.shape[1] != 1:
+        sample_weight = tf.cast(sample_weight, tf.float32) * tf.cast(counts, tf.float32)
+      else:
+        y_pred = tf.identity(y_pred)
+        y_pred._keras_mask = counts  # Keras then takes the mean over these words.
+    return super().compute_loss(x, y, y_pred, sample_weight, **options)
+
+
+def _is_word(inputs: Inputs) -> Any:
+  """Where a label counts, bool `[B, N]` or, of tokens, `[B, S]`."""
+  if "word_positions" in inputs:
+    return inputs["word_positions"] > 0
+  texts = text_inputs(inputs)
+  return texts.get("input_mask", tf.ones_like(texts["input_ids"])) > 0
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -254,6 +295,7 @@ class AlbertQuestionAnswering(TaskModel):
   extra_options = ("classifier_dropout", "start_n_top", "end_n_top")
   per_piece = True
   padding_of_outputs = -NEVER  # No answer is in padding.
+  labels_in_words = "an answer, as a string,"
 
   @property
   def _is_span(self) -> bool:
@@ -285,6 +327,9 @@ class AlbertQuestionAnswering(TaskModel):
     rows = answers.served_rows(self, columns, batch_size=batch_size, **settings)
     return list(map(answers.found_answer, rows))
 
+  def activation(self, output: str) -> str:
+    return "sigmoid" if output == "cls_logits" else "softmax"
+
   def compile(self, *args: Any, **kwargs: Any) -> None:
     """`keras.Model.compile`; the default is the loss of `run_squad.py`."""
     if len(args) < 2 and kwargs.get("loss") is None:
@@ -293,24 +338,38 @@ class AlbertQuestionAnswering(TaskModel):
     super().compile(*args, **kwargs)
 
   def examples(self, x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Examples:
-    """As in the base class; `y` may be answers as strings."""
-    if y is None or not holds_text(y):
+    """As in the base class; `y` may be answers, see `gold_answers`."""
+    gold = None
+    if y is not None:
+      gold = answers.gold_answers(y)
+    if gold is None:
       return super().examples(x, y, sample_weight, **options)
-    examples = super().examples(x, None, sample_weight, **options)
-    contexts = self.columns(x)["context"]
+    columns = self.columns(x)
+    examples = super().examples(columns, None, sample_weight, **options)
     starts, ends = answers.answer_positions(
-      examples, contexts, y, self.preprocessor.tokenizer, may_lack=not self._is_span
+      examples, columns["context"], gold, self.preprocessor.tokenizer, may_lack=not self._is_span
     )
     # SQuAD 1.1 has two outputs, and ignores the added input.
-    columns = (starts, ends, starts == 0)
-    labels = dict(zip(squad_losses(self.task.squad_version), columns, strict=False))
+    positions = (starts, ends, starts == 0)
+    labels = dict(zip(squad_losses(self.task.squad_version), positions, strict=False))
     inputs = {**examples.inputs, "start_positions": starts}
     return dataclasses.replace(examples, inputs=inputs, labels=labels)
 
   def checked_labels(self, labels: Any, inputs: Any) -> Any:
-    """Positions of answers, which lie within the rows, and whether there is none."""
-    if not isinstance(labels, Mapping):
-      return super().checked_labels(labels, inputs)
+    """Positions of answers, which lie within the rows, and whether there is none, by output."""
+    if hasattr(labels, "columns"):  # A data frame of pandas.
+      labels = {name: labels[name] for name in labels.columns}
+    losses = self._loss_object()
+    if not isinstance(losses, Mapping):
+      losses = squad_losses(self.task.squad_version)
+    if not isinstance(labels, Mapping) or set(labels) != set(losses):
+      received = f"{labels!r:.60}"
+      if isinstance(labels, Mapping):
+        received = ", ".join(map(str, labels))
+      raise UserError(
+        f"Labels of this model are a mapping with {', '.join(losses)}, or the answers' texts. "
+        f"Received: {received}. Give one of them."
+      )
     length = int(Examples(inputs).lengths.max())
     counts = dict.fromkeys(labels, length) | {"cls_logits": 2}
     return {name: class_ids(column, counts[name], subject=name) for name, column in labels.items()}

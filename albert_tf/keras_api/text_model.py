@@ -22,7 +22,6 @@ from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from albert_tf.checkpoints.load import ANY_HEAD, load_weights
 from albert_tf.compat import ModelBase, device_kind
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.model_card import write_model_card
 from albert_tf.configs.task import SHORTEST_ROW
 from albert_tf.errors import StoppedError, UserError, whole_number
 from albert_tf.keras_api.batches import (
@@ -38,10 +37,12 @@ from albert_tf.keras_api.batches import (
   with_class_weights,
 )
 from albert_tf.keras_api.callbacks import SaveState, ShortEpoch, StopOnSignal, callbacks_in_order
+from albert_tf.keras_api.id_inputs import are_known, asserted_ids, checked_ids
 from albert_tf.keras_api.labels import finite
+from albert_tf.keras_api.logits import check_losses, metrics_of_logits
 from albert_tf.keras_api.preprocessor import AlbertPreprocessor
 from albert_tf.modeling.layers import ConfigModel
-from albert_tf.modeling.variables import merged_values, named_variables
+from albert_tf.modeling.variables import named_variables
 from albert_tf.pipelines.batches import iterators_without_autotune
 from albert_tf.serving.export import export_model
 from albert_tf.serving.settings import ExportSettings
@@ -83,6 +84,8 @@ def _on_batch(method: Callable[..., Any]) -> Any:
     model.check_single_batches()
     call = signature.bind(model, *args, **kwargs)
     arguments = call.arguments
+    if "y" in signature.parameters:
+      model.check_labelled(method.__name__, arguments.get("x"), arguments.get("y"))
     given = (arguments.get(name) for name in ("x", "y", "sample_weight"))
     batch = model.examples(*given).padded(model.fixed_length())
     arguments.update(zip(("x", "y", "sample_weight"), batch, strict=False))
@@ -108,8 +111,12 @@ class TextModel(ConfigModel):
   export_kind: str
   # `kind` of its `AlbertPreprocessor`.
   preprocessor_kind = "text"
+  # Numbers of axes that `input_ids` may have.
+  id_ranks: tuple[int, ...] = (2,)
   # Whether outputs have an axis S; then all batches of a data set need the same S.
   per_piece = False
+  # Whether labels may be of padding, which is left out.
+  has_padding = False
   labels_in_words = "a label"
   # What fills up the outputs of shorter rows in `predict`.
   padding_of_outputs = 0.0
@@ -162,12 +169,10 @@ class TextModel(ConfigModel):
         checkpoint.load_tokenizer(), kind=cls.preprocessor_kind, **plan.lengths
       )
     model = cls(config, **arguments)
-    # Low-rank additions are always new.
-    may_be_missing = "|".join(("/lora_[ab]$",) + plan.may_be_missing)
     load_weights(
       model,
       plan.variables,
-      allow_missing=may_be_missing,
+      allow_missing="|".join(plan.may_be_missing),
       allow_unused=ANY_HEAD,
       source=checkpoint.path,
     )
@@ -190,9 +195,39 @@ class TextModel(ConfigModel):
 
   # ------------------------------------------------------------------ Keras' methods
 
+  def compile(self, *args: Any, **kwargs: Any) -> None:
+    """`keras.Model.compile`; Keras' metrics of probabilities get those of the logits.
+
+    Raises:
+      UserError: a loss reads probabilities.
+    """
+    # Keras 2 and Keras 3 have their arguments in another order.
+    arguments = inspect.signature(keras.Model.compile).bind(self, *args, **kwargs).arguments
+    del arguments["self"]
+    arguments.update(arguments.pop("kwargs", {}))
+    loss = arguments.get("loss")
+    check_losses(loss)
+    self.note_loss(loss)
+    for name in ("metrics", "weighted_metrics"):
+      if arguments.get(name):
+        arguments[name] = metrics_of_logits(
+          arguments[name], loss, self.activation, has_padding=self.has_padding
+        )
+    super().compile(**arguments)
+
+  def note_loss(self, loss: Any) -> None:
+    """What the model learns of the loss that it is compiled with."""
+
+  def activation(self, output: str) -> str:
+    """What makes probabilities of an output, "sigmoid" or "softmax"; "" if it has no logits."""
+    del output
+    return ""
+
   def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     if self._reads_as_text(inputs):
       inputs = self._needed_preprocessor()(inputs)
+    elif are_known(inputs):
+      inputs = checked_ids(inputs, self.config, self.id_ranks)
     return super().__call__(inputs, *args, **kwargs)
 
   def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -206,6 +241,7 @@ class TextModel(ConfigModel):
       UserError: inputs, labels or weights do not fit the model.
     """
     arguments = _arguments_of(ModelBase.fit, self, x, y, args, kwargs)
+    self.check_labelled("fit", x, y)
     callbacks = callbacks_in_order(arguments.get("callbacks"))
     states = [callback for callback in callbacks if isinstance(callback, SaveState)]
     if has_batches(x):
@@ -248,10 +284,6 @@ class TextModel(ConfigModel):
       arguments.pop("sample_weight", None),
       class_weight=arguments.pop("class_weight", None),
     )
-    if examples.labels is None and getattr(self, "loss", None) is not None:
-      raise UserError(
-        f"`fit` needs y, {self.labels_in_words} for each row. Received: none. Give it."
-      )
     batch_size = arguments.pop("batch_size", None)
     if arguments.get("validation_batch_size") is None:
       arguments["validation_batch_size"] = batch_size
@@ -286,16 +318,19 @@ class TextModel(ConfigModel):
     """Replaces `validation_data` in the arguments of `fit` by batches."""
     data = arguments["validation_data"]
     if has_batches(data):
+      self.check_labelled("validation_data", data)
       arguments["validation_data"] = self.prepared_batches(data)
       return
     if not isinstance(data, (tuple, list)):
       data = (data,)
+    self.check_labelled("validation_data", *data[:2])
     batch_size = arguments.pop("validation_batch_size", None)
     arguments["validation_data"] = evaluation_batches(self, self.examples(*data), batch_size)
 
   def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
     """`keras.Model.evaluate`, for ids or texts; texts of similar length share a batch."""
     arguments = _arguments_of(ModelBase.evaluate, self, x, y, args, kwargs)
+    self.check_labelled("evaluate", x, y)
     if has_batches(x):
       arguments["x"] = self.prepared_batches(x)
     else:
@@ -344,6 +379,30 @@ class TextModel(ConfigModel):
 
   # ------------------------------------------------------------------ texts, labels and weights
 
+  def check_labelled(self, taker: str, x: Any, y: Any = None) -> None:
+    """Raises `UserError` where the loss would have no labels, or strings of a data set.
+
+    Args:
+      taker: the method or the argument, for messages.
+      x, y: any form that Keras takes. Each batch of a generator is checked when it comes.
+    """
+    if getattr(self, "loss", None) is None or isinstance(x, (keras.utils.Sequence, Iterator)):
+      return
+    if isinstance(x, Examples):
+      y = x.labels
+    if hasattr(x, "element_spec"):
+      _, y, _ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
+      if y is not None and holds_text(y):
+        raise UserError(
+          f"Labels of a data set are numbers. Received: strings, in that of {taker}. Give lists; or "
+          "dataset.as_numpy_iterator(), for several epochs of dataset.repeat(), with "
+          "steps_per_epoch."
+        )
+    if y is None:
+      raise UserError(
+        f"`{taker}` needs y, {self.labels_in_words} for each row. Received: none. Give it."
+      )
+
   def examples(
     self, x: Any, y: Any = None, sample_weight: Any = None, *, class_weight: Any = None
   ) -> Examples:
@@ -357,7 +416,7 @@ class TextModel(ConfigModel):
     if self._reads_as_text(x):
       inputs = self._tokenized(x)
     else:
-      inputs = {name: np.asarray(column) for name, column in x.items()}
+      inputs = checked_ids(x, self.config, self.id_ranks)
     labels = None
     if y is not None:
       labels = self.checked_labels(y, inputs)
@@ -390,6 +449,9 @@ class TextModel(ConfigModel):
       inputs, *_ = keras.utils.unpack_x_y_sample_weight(batches.element_spec)
       if holds_text(inputs):
         return self._mapped(batches)
+      # A distributed one takes no further function.
+      if isinstance(batches, tf.data.Dataset) and isinstance(inputs, Mapping):
+        return self._with_assertions(batches)
       return batches
     if isinstance(batches, keras.utils.Sequence):
       return _prepared_sequence(self, batches)
@@ -445,6 +507,17 @@ class TextModel(ConfigModel):
       return keras.utils.pack_x_y_sample_weight(ids, y, weight)
 
     return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+  def _with_assertions(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """A data set of ids, of which each batch is checked."""
+
+    @tf.autograph.experimental.do_not_convert
+    def check(*element: Any) -> Any:
+      x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
+      ids = asserted_ids(x, self.config, self.id_ranks)
+      return keras.utils.pack_x_y_sample_weight(ids, y, weight)
+
+    return dataset.map(check)
 
   def columns(self, texts: Any, names: tuple[str, ...] = ()) -> dict[str, Any]:
     """Strings by name, see `AlbertPreprocessor.named`.
@@ -503,7 +576,8 @@ class TextModel(ConfigModel):
         "The kind of model decides the signatures of an export. Received: an input_signature. "
         "Leave it out; for one of your own use tf.saved_model.save."
       )
-    export_model(self.merged(), files.text_of(filepath), self.export_settings(**settings))
+    self.check_finite_weights()
+    export_model(self, files.text_of(filepath), self.export_settings(**settings))
     if verbose:
       print(f"Exported {self.export_kind} to {filepath}")
 
@@ -518,8 +592,7 @@ class TextModel(ConfigModel):
   def save_pretrained(self, directory: files.Path) -> None:
     """Writes a run directory that `from_pretrained` and all commands can read.
 
-    It contains configuration, tokenizer, task and weights; LoRA variables are merged into the
-    kernels.
+    It contains configuration, tokenizer, task and weights.
 
     Raises:
       UserError: the directory is not empty, or a weight is not finite.
@@ -537,29 +610,17 @@ class TextModel(ConfigModel):
       task = getattr(self, "task", None)
       if task is not None:
         task.save(folder)
-      write_model_card(folder, config=self.config, task=task)
       prefix = os.path.join(folder, "checkpoints", f"model.ckpt-{step}")
       files.makedirs(os.path.dirname(prefix))
-      write_bundle(prefix, merged_values(named_variables(self)))
+      write_bundle(prefix, self._weight_values())
 
-  def merged(self) -> Any:
-    """An equal model without LoRA variables, for an export; the model itself if it has none.
+  def check_finite_weights(self) -> None:
+    """Raises `UserError` if a weight is NaN or infinite."""
+    check_finite(self._weight_values(), type(self).__name__)
 
-    Raises:
-      UserError: a weight is not finite.
-    """
-    variables = named_variables(self)
-    values = merged_values(variables)
-    check_finite(values, type(self).__name__)
-    if len(values) == len(variables):
-      return self
-    config = self.get_config()
-    # `AlbertEncoder` has it at the top level.
-    config.get("encoder_options", config)["lora_rank"] = 0
-    model = type(self).from_config(config)
-    for name, variable in named_variables(model).items():
-      variable.assign(values[name])
-    return model
+  def _weight_values(self) -> dict[str, np.ndarray]:
+    """All weights, by the original's names."""
+    return {name: variable.numpy() for name, variable in named_variables(self).items()}
 
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
-from albert_tf.errors import UserError, whole_number
+from albert_tf.errors import UserError
 from albert_tf.modeling.dot_product_attention import KeyMask, attention_bias
 from albert_tf.modeling.fused_attention import can_fuse
 from albert_tf.modeling.layers import ConfigModel, Dense, Seed, resolve_seed, split_seed
@@ -82,8 +82,6 @@ class Encoder(ConfigModel):
     remat: recompute activations in the backward pass, to save memory; about a third more computation.
     layer_loop: "unrolled" repeats the block in the graph; "while" runs it in a
       loop, which compiles faster and needs one shared block (`sharing="all"`, one group).
-    lora_rank: above 0, the encoder's weights are frozen, and low-rank additions to the kernels of attention and
-      feed-forward are trained; see `Dense`. Layers that share kernels share the additions.
     accelerated: use the forms of products and attention that are fastest on accelerators, not on a CPU; the values
       are the same. None: true for 16-bit types on TPUs and GPUs.
     padding_at_end: whether every input mask is ones, then zeros, as tokenizers and records make them. GPUs can
@@ -120,7 +118,6 @@ class Encoder(ConfigModel):
     layer_loop: str = "unrolled",
     accelerated: bool | None = None,
     padding_at_end: bool = False,
-    lora_rank: int = 0,
     **kwargs: Any,
   ):
     super().__init__(config, **{"name": "encoder"} | kwargs)
@@ -133,7 +130,6 @@ class Encoder(ConfigModel):
     self.remat = remat
     self.layer_loop = layer_loop
     self.output_shape = (None, None, config.hidden_size)  # Of `sequence_output`.
-    self.lora_rank = whole_number(lora_rank, "lora_rank", minimum=0, maximum=config.hidden_size)
     # A saved model may be loaded on another kind of device, which then chooses anew.
     self._requested_accelerated = accelerated
     if accelerated is None:
@@ -155,11 +151,9 @@ class Encoder(ConfigModel):
       self.embedding_hidden_mapping_in = Dense(
         config.embedding_size, width, name="embedding_hidden_mapping_in", **dense
       )
-    self._make_blocks(policy | {"accelerated": accelerated, "lora_rank": lora_rank})
+    self._make_blocks(policy | {"accelerated": accelerated})
     self.pooler = Dense(width, width, activation="tanh", name="pooler", **dense)
     self.pooler.output_shape = (None, width)
-    if lora_rank:
-      self._freeze_all_but_lora()
     self.build(None)  # With an argument, else Keras 3 shows no shape of it in `summary`.
 
   def _make_blocks(self, options: Mapping[str, Any]) -> None:
@@ -186,17 +180,6 @@ class Encoder(ConfigModel):
       )
       for attention, ffn in self.config.owners
     ]
-
-  def _freeze_all_but_lora(self) -> None:
-    """`Dense` freezes the kernels that have low-rank additions; here are the other weights."""
-    # LayerNorm and pooler too: A and B alone are trained.
-    frozen: list[Any] = [self.embeddings, self.pooler]
-    if self.embedding_hidden_mapping_in is not None:
-      frozen.append(self.embedding_hidden_mapping_in)
-    for sublayers in (self.attention_sublayers, self.ffn_sublayers):
-      frozen += [sublayer.layer_norm for sublayer in sublayers.values()]
-    for layer in frozen:
-      layer.trainable = False
 
   def run_blocks(
     self, x: tf.Tensor, keys: KeyMask, seeds: Sequence[Seed], training: bool
@@ -356,5 +339,4 @@ class Encoder(ConfigModel):
     config["layer_loop"] = self.layer_loop
     config["accelerated"] = self._requested_accelerated
     config["padding_at_end"] = self.padding_at_end
-    config["lora_rank"] = self.lora_rank
     return config

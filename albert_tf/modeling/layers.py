@@ -236,8 +236,6 @@ class Dense(keras.layers.Layer):
     initializer_range: standard deviation of the normal, cut at two deviations.
     join_rows: join the axes `[B, S]` to one for the product. On a CPU, product, bias and activation
       are then one kernel; on a TPU it would need copies.
-    lora_rank: r; above 0, the kernel is $W + A B$, and only `A` `[in, r]` and `B` `[r, units]` are
-      trained (arXiv 2106.09685, section 4.1, with $\alpha = r$). `B` starts at 0.
 
   Reference: `dense_layer_2d` and `dense_layer_3d` of the original code.
   """
@@ -253,7 +251,6 @@ class Dense(keras.layers.Layer):
     use_bias: bool = True,
     initializer_range: float = 0.02,
     join_rows: bool = True,
-    lora_rank: int = 0,
     **kwargs: Any,
   ):
     super().__init__(**kwargs)
@@ -261,46 +258,24 @@ class Dense(keras.layers.Layer):
     self.units = units
     self.output_shape = (None, None, units)
     self.join_rows = join_rows
-    self.lora_rank = lora_rank
     self.use_bias = use_bias
     self.initializer_range = initializer_range
     self._activation = ACTIVATIONS[activation]
     self.bias = None
 
   def build(self, input_shape: Any = None) -> None:
-    rank = self.lora_rank
     self.kernel = self.add_weight(
       name="kernel",
       shape=(self.inputs, self.units),
       initializer=normal_initializer(self.initializer_range),
-      trainable=not rank,
     )
     if self.use_bias:
-      self.bias = self.add_weight(
-        name="bias", shape=(self.units,), initializer="zeros", trainable=not rank
-      )
-    if rank:
-      # A B is 0 at first: fine-tuning starts from the checkpoint's own values.
-      self.lora_a = self.add_weight(
-        name="lora_a",
-        shape=(self.inputs, rank),
-        initializer=normal_initializer(self.initializer_range),
-      )
-      self.lora_b = self.add_weight(name="lora_b", shape=(rank, self.units), initializer="zeros")
+      self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros")
     self.built = True
-
-  def _kernel(self) -> tf.Tensor:
-    """The effective kernel, in the compute type."""
-    kernel = tf.cast(self.kernel, self.compute_dtype)
-    if not self.lora_rank:
-      return kernel
-    a = tf.cast(self.lora_a, self.compute_dtype)
-    b = tf.cast(self.lora_b, self.compute_dtype)
-    return kernel + tf.matmul(a, b)
 
   def call(self, x: tf.Tensor) -> tf.Tensor:
     x = tf.cast(x, self.compute_dtype)
-    kernel = self._kernel()
+    kernel = tf.cast(self.kernel, self.compute_dtype)
     if x.shape.rank == 3 and not self.join_rows:
       return self._activation(self._plus_bias(tf.einsum("bsi,io->bso", x, kernel)))
     rows = tf.reshape(x, [-1, kernel.shape[0]])
@@ -316,7 +291,8 @@ class Dense(keras.layers.Layer):
       return tf.reshape(self(x), tf.concat([tf.shape(x)[:-1], heads], axis=0))
     x = tf.cast(x, self.compute_dtype)
     # The kernel is split, and not the result: that would need a copy on a TPU.
-    kernel = tf.reshape(self._kernel(), [-1] + heads)  # [H, N, D]
+    kernel = tf.cast(self.kernel, self.compute_dtype)
+    kernel = tf.reshape(kernel, [-1] + heads)  # [H, N, D]
     y = tf.einsum("bsh,hnd->bsnd", x, kernel)
     return add_bias(y, tf.reshape(tf.cast(self.bias, self.compute_dtype), heads))
 
@@ -326,7 +302,8 @@ class Dense(keras.layers.Layer):
       return self(tf.reshape(x, tf.concat([tf.shape(x)[:-2], [self.kernel.shape[0]]], axis=0)))
     x = tf.cast(x, self.compute_dtype)
     heads = x.shape.as_list()[2:]
-    kernel = tf.reshape(self._kernel(), heads + [self.units])  # [N, D, units]
+    kernel = tf.cast(self.kernel, self.compute_dtype)
+    kernel = tf.reshape(kernel, heads + [self.units])  # [N, D, units]
     return self._plus_bias(tf.einsum("bsnd,ndh->bsh", x, kernel))
 
   def _plus_bias(self, y: tf.Tensor) -> tf.Tensor:
@@ -350,7 +327,7 @@ class ConfigLayer(_Composite, keras.layers.Layer):
 
   Args:
     config: the model's configuration.
-    accelerated, lora_rank: see `Encoder`.
+    accelerated: see `Encoder`.
   """
 
   output_shape: Any = ()  # For `summary`, as in `Dense`.
@@ -360,14 +337,12 @@ class ConfigLayer(_Composite, keras.layers.Layer):
     config: AlbertConfig,
     *,
     accelerated: bool = False,
-    lora_rank: int = 0,
     **kwargs: Any,
   ):
     super().__init__(**kwargs)
     self.config = config
     self.output_shape = (None, None, config.hidden_size)
     self.accelerated = accelerated
-    self.lora_rank = lora_rank
 
   def _dense(self, inputs: int, units: int, name: str, **kwargs: Any) -> Dense:
     """A linear map of this layer, with its precision and the configuration's initialisation."""
@@ -376,7 +351,6 @@ class ConfigLayer(_Composite, keras.layers.Layer):
       units,
       initializer_range=self.config.initializer_range,
       join_rows=not self.accelerated,
-      lora_rank=self.lora_rank,
       name=name,
       dtype=self.dtype_policy,
       **kwargs,

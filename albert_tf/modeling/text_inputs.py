@@ -1,6 +1,7 @@
 """Inputs of every model: token ids, mask and segments, under this project's or Hugging Face's names."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -19,6 +20,20 @@ def integers(x: tf.Tensor) -> tf.Tensor:
   return tf.cast(x, tf.int32)
 
 
+def check_has_ids(inputs: Any) -> None:
+  """Raises `UserError` if inputs are no mapping, or lack ids."""
+  if isinstance(inputs, Mapping) and "input_ids" in inputs:
+    return
+  received = repr(inputs)[:80]
+  if isinstance(inputs, Mapping):
+    received = ", ".join(map(str, inputs)) or "no input"
+  raise UserError(
+    "A model takes a mapping with input_ids, input_mask and segment_ids, int32 [B, S]. "
+    f'Received: {received}. Write {{"input_ids": ids}}, with the mask of padded rows; '
+    "an AlbertPreprocessor makes all three of texts."
+  )
+
+
 def text_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
   """Those of `input_ids`, `input_mask` and `segment_ids` that are in `inputs`, as int32.
 
@@ -29,16 +44,7 @@ def text_inputs(inputs: Inputs) -> dict[str, tf.Tensor]:
   Raises:
     UserError: `inputs` is no mapping, lacks ids, or has one input under both names.
   """
-  if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
-    received = repr(inputs)[:80]
-    if isinstance(inputs, Mapping):
-      received = ", ".join(map(str, inputs))
-    raise UserError(
-      "A model takes a mapping with input_ids, input_mask and segment_ids, int32 [B, S]. "
-      f'Received: {received}. Write {{"input_ids": ids}}, with the mask of padded rows; '
-      "an AlbertPreprocessor makes all three of texts."
-    )
-
+  check_has_ids(inputs)
   # Ours first, so that a synonym of the same input is noticed.
   tensors = {name: integers(inputs[name]) for name in TEXT_INPUTS if name in inputs}
   for synonym, name in SYNONYMS.items():

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 import zlib
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.compat import raw_variable
@@ -20,8 +19,7 @@ def named_variables(model: Any) -> dict[str, tf.Variable]:
     model: a model of this package.
 
   Returns:
-    Every weight once, in the order of `name_map`, without Keras' wrappers. Low-rank parts follow
-    the bias of their layer, as `lora_a` and `lora_b`.
+    Every weight once, in the order of `name_map`, without Keras' wrappers.
 
   Raises:
     ValueError: a trainable weight has no name.
@@ -34,11 +32,6 @@ def named_variables(model: Any) -> dict[str, tf.Variable]:
     path, _, attribute = entry.attribute.rpartition(".")
     layer = _look_up(root, path)
     variables[entry.name] = raw_variable(getattr(layer, attribute))
-    # The tables leave low-rank parts out: no checkpoint of others has them.
-    if attribute == "bias" and layer.lora_rank:
-      prefix = entry.name.removesuffix("bias")
-      variables[f"{prefix}lora_a"] = raw_variable(layer.lora_a)
-      variables[f"{prefix}lora_b"] = raw_variable(layer.lora_b)
 
   # By identity: variables are neither hashed nor compared by value.
   named = {id(variable) for variable in variables.values()}
@@ -91,25 +84,3 @@ def initialize_variables(
         shape, seed=key, stddev=initializer_range, alg="philox"
       )
     variable.assign(tf.cast(value, variable.dtype))
-
-
-def merged_values(variables: Mapping[str, tf.Variable]) -> dict[str, np.ndarray]:
-  """The values of an equal model without low-rank parts, by checkpoint name: $W + A B$ replaces $W$.
-
-  Args:
-    variables: result of `named_variables`, with low-rank parts or without.
-
-  Reference: arXiv 2106.09685, section 4.1, "No Additional Inference Latency".
-  """
-  # First all other values, then the sums: a layer's kernel may come after its low-rank parts.
-  values = {
-    name: variable.numpy()
-    for name, variable in variables.items()
-    if not name.endswith(("/lora_a", "/lora_b"))
-  }
-  for name, variable in variables.items():
-    if name.endswith("/lora_a"):
-      layer = name.removesuffix("/lora_a")
-      b = variables[f"{layer}/lora_b"].numpy()
-      values[f"{layer}/kernel"] = values[f"{layer}/kernel"] + variable.numpy() @ b
-  return values

@@ -15,16 +15,10 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.pipelines.order import Extents
-from albert_tf.records import PretrainingSpec, read_records
-from albert_tf.records.features import (
-  INPUT_IDS,
-  MASKED_LM_IDS,
-  MASKED_LM_POSITIONS,
-  SEGMENT_IDS,
-  SENTENCE_ORDER_LABELS_FEATURE,
-)
+from albert_tf.records import RecordRules, read_records
 from albert_tf.records.manifest import check_files
 from albert_tf.records.parse import decode_example, feature_description
 from albert_tf.records.shard_index import BLOCK_RECORDS, ShardIndex, load_shard_index, scan_shard
@@ -32,6 +26,13 @@ from albert_tf.records.shard_index import BLOCK_RECORDS, ShardIndex, load_shard_
 # Parallel requests hide the latency of a bucket.
 _PARALLEL_FILES = 32
 _PARALLEL_READS = 16
+
+# How a read in the graph fails if a record is damaged or a file is not the indexed one.
+READ_ERRORS = (
+  tf.errors.DataLossError,
+  tf.errors.InvalidArgumentError,
+  tf.errors.NotFoundError,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +66,7 @@ class RecordIndex:
 
 
 def build_record_index(paths: Sequence[str]) -> RecordIndex:
-  """Reads the index files of records; walks files without an index, and saves one if possible.
+  """Reads the index files of records; walks files without a valid one, and saves it if possible.
 
   Args:
     paths: TFRecord files; their order is part of the data order.
@@ -78,7 +79,8 @@ def build_record_index(paths: Sequence[str]) -> RecordIndex:
     num_missing = loaded.count(None)
     if num_missing:
       print(
-        f"{num_missing:,} of {len(paths):,} record files have no index: reading them once",
+        f"{num_missing:,} of {len(paths):,} record files have no index, or are newer than it: "
+        "reading them once",
         file=sys.stderr,
         flush=True,
       )
@@ -113,54 +115,64 @@ def _scan_if_missing(path: str, index: ShardIndex | None) -> ShardIndex:
   return index
 
 
-def check_records(
-  paths: Sequence[str],
-  *,
-  spec: PretrainingSpec,
-  vocab_size: int,
-  type_vocab_size: int,
-  at_most: int = 200,
-) -> None:
-  """Checks the first `at_most` records of all files together.
-
-  Args:
-    paths: of the files.
-    spec: the lengths of the features.
-    vocab_size, type_vocab_size: numbers of token ids and of segment ids that the model has.
-    at_most: number of records.
+def check_records(paths: Sequence[str], rules: RecordRules, *, at_most: int | None = 200) -> None:
+  """Checks the first `at_most` records of all files together, or all records.
 
   Raises:
     UserError: a record is damaged, or a feature is missing, has another length or is out of bounds.
   """
-  # A model takes the embedding of an unknown segment as zero, and says nothing.
-  limits = {
-    INPUT_IDS: vocab_size,
-    MASKED_LM_IDS: vocab_size,
-    MASKED_LM_POSITIONS: spec.max_seq_length,
-    SEGMENT_IDS: type_vocab_size,
-    SENTENCE_ORDER_LABELS_FEATURE: 2,
-  }
   for source, data in itertools.islice(_records_of(paths), at_most):
     features = decode_example(data, source=source)
-    for name in feature_description(spec):
+    for name in feature_description(rules.spec):
       length = len(features.get(name, ()))
-      if length != spec.length(name):
+      if length != rules.spec.length(name):
         raise UserError(
           "The records must have the lengths that training expects. Received: "
-          f"{length} values of {name}, expected {spec.length(name)} ({source}). "
+          f"{length} values of {name}, expected {rules.spec.length(name)} ({source}). "
           "Set --max_seq_length and --max_predictions_per_seq to those the records were made with."
         )
-    for name, limit in limits.items():
+    for name, largest in rules.largest_values.items():
       values = features[name]
-      outside = values[(values < 0) | (values >= limit)]
-      if outside.size:
+      is_within = (values >= 0) & (values <= largest)  # False for NaN.
+      if not is_within.all():
         raise UserError(
           "Token ids must be below the model's vocab_size, segment ids below its type_vocab_size, "
-          f"labels 0 or 1, and positions within their row. Received: {outside[0]} in {name} of "
-          f"{source}; the model has vocab_size={vocab_size}, type_vocab_size={type_vocab_size}. "
-          "Use the configuration of the vocabulary that the records were made with, or make them "
-          "again."
+          "labels and input_mask 0 or 1, weights from 0 to 1, and positions within their row. "
+          f"Received: {values[~is_within][0]} in {name} of {source}; the model has "
+          f"vocab_size={rules.vocab_size}, type_vocab_size={rules.type_vocab_size}. Use the "
+          "configuration of the vocabulary that the records were made with, or make them again."
         )
+
+
+def check_range(index: RecordIndex, start: int, end: int, rules: RecordRules) -> None:
+  """Checks the files that hold the records `[start, end)`, after a read of these has failed.
+
+  Raises:
+    UserError: a file is missing or is not the indexed one, or a record is damaged.
+  """
+  # How many files begin up to the first and up to the last record.
+  up_to_first, up_to_last = index.first_record.searchsorted([start, end - 1], side="right")
+  for number in range(up_to_first - 1, up_to_last):
+    path = index.paths[number]
+    if not files.exists(path):
+      raise _changed(path, "which is missing")
+    check_records([path], rules, at_most=None)
+    # Sound records, at other places: another file, or a part of this one.
+    shard = scan_shard(path)
+    blocks = np.append(shard.offsets, shard.num_bytes)
+    first_block = index.first_block[number]
+    indexed_blocks = index.block_bytes[first_block : first_block + len(blocks)]
+    num_records = index.first_record[number + 1] - index.first_record[number]
+    if shard.num_records != num_records or not np.array_equal(blocks, indexed_blocks):
+      raise _changed(path, "which now holds other records")
+
+
+def _changed(path: str, received: str) -> UserError:
+  return UserError(
+    "A record file must stay as it is while it is read. Received: "
+    f"{path}, {received}. Put the file of before back, and give the same command again; a run "
+    "continues from its last checkpoint."
+  )
 
 
 def _records_of(paths: Sequence[str]) -> Iterator[tuple[str, bytes]]:
@@ -204,18 +216,18 @@ class ExtentReader:
     up_to_first, up_to_last = tf.unstack(
       tf.searchsorted(self._first_record, tf.stack([start, end - 1]), "right", tf.int64)
     )
-    files = tf.range(up_to_first - 1, up_to_last)
+    numbers = tf.range(up_to_first - 1, up_to_last)
 
     # Records and blocks within each file.
-    first_record = tf.gather(self._first_record, files)
+    first_record = tf.gather(self._first_record, numbers)
     begins = tf.maximum(start, first_record) - first_record
-    ends = tf.minimum(end, tf.gather(self._first_record, files + 1)) - first_record
-    blocks = tf.gather(self._first_block, files)
+    ends = tf.minimum(end, tf.gather(self._first_record, numbers + 1)) - first_record
+    blocks = tf.gather(self._first_block, numbers)
     first_bytes = tf.gather(self._block_bytes, blocks + begins // BLOCK_RECORDS)
     end_bytes = tf.gather(self._block_bytes, blocks - (-ends // BLOCK_RECORDS))
     spans = tf.data.Dataset.from_tensor_slices(
       (
-        tf.gather(self._paths, files),
+        tf.gather(self._paths, numbers),
         first_bytes,
         end_bytes,
         begins % BLOCK_RECORDS,

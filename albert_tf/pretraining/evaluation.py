@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.checkpoint import Checkpoint
 from albert_tf.checkpoints.load import load_weights
-from albert_tf.configs import AlbertConfig
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.modeling.layer_similarity import layer_similarity
 from albert_tf.modeling.losses import NUM_SUMS, PretrainingSums, cross_entropy_sums, mean_metrics
@@ -20,8 +19,16 @@ from albert_tf.pipelines.batches import (
   evaluation_batches,
   iterators_without_autotune,
 )
-from albert_tf.pipelines.record_index import RecordIndex, build_record_index, check_records
-from albert_tf.records import PretrainingSpec, find_manifests
+from albert_tf.pipelines.record_index import (
+  READ_ERRORS,
+  RecordIndex,
+  build_record_index,
+  check_range,
+  check_records,
+)
+from albert_tf.pretraining.watch import NonFiniteError
+from albert_tf.records import PretrainingSpec, RecordRules, find_manifests
+from albert_tf.records.features import ORIGINAL_SPEC
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.runs.distribution import host_shard, precision_policy
 
@@ -34,25 +41,29 @@ class HeldOut(NamedTuple):
   """Held-out records that a model is evaluated on.
 
   Attributes:
-    records, spec: the records, and the lengths of their rows.
+    records, rules: the records, and what the model expects of them.
     sentence_task: meaning of their labels, see `StepConfig`; empty: sentences are not evaluated.
     batch_size: examples of a batch on all replicas together.
     num_steps: number of batches to evaluate at most.
   """
 
   records: RecordIndex
-  spec: PretrainingSpec
+  rules: RecordRules
   sentence_task: str
   batch_size: int
   num_steps: int
+
+  @property
+  def num_examples(self) -> int:
+    """Number of records that are evaluated."""
+    return min(self.records.num_records, self.num_steps * self.batch_size)
 
 
 def read_held_out(
   paths: Sequence[str],
   *,
-  spec: PretrainingSpec,
+  rules: RecordRules,
   sentence_task: str,
-  model: AlbertConfig,
   batch_size: int,
   max_steps: int | None = None,
 ) -> HeldOut:
@@ -66,14 +77,8 @@ def read_held_out(
   num_steps = math.ceil(records.num_records / batch_size)
   if max_steps is not None:
     num_steps = min(num_steps, max_steps)
-  check_records(
-    paths,
-    spec=spec,
-    vocab_size=model.vocab_size,
-    type_vocab_size=model.type_vocab_size,
-    at_most=num_steps * batch_size,
-  )
-  return HeldOut(records, spec, sentence_task, batch_size, num_steps)
+  check_records(paths, rules, at_most=num_steps * batch_size)
+  return HeldOut(records, rules, sentence_task, batch_size, num_steps)
 
 
 class Evaluator:
@@ -121,15 +126,29 @@ class Evaluator:
     Returns:
       Name → metrics by the names of metrics.jsonl; with layers also `layer_similarity`: the mean L2
       distance `l2` and angle `degrees` of each.
+
+    Raises:
+      NonFiniteError: the weights give a loss that is not finite.
+      UserError: a record was damaged, or its file changed, since the check at the start.
     """
     metrics: dict[str, dict[str, Any]] = {}
     for name, held_out in self._sets.items():
       num_batches = tf.constant(num_steps or held_out.num_steps)
       with iterators_without_autotune():
         batches = iter(self._datasets[name])
-      sums = self.run(batches, num_batches).numpy().astype(np.float64)
+      try:
+        sums = self.run(batches, num_batches).numpy().astype(np.float64)
+      except READ_ERRORS:
+        check_range(held_out.records, 0, held_out.num_examples, held_out.rules)
+        raise  # No record is damaged.
       losses, layers = np.split(sums, [NUM_SUMS])
       metrics[name] = mean_metrics(PretrainingSums.unpack(losses), held_out.sentence_task)
+      if not math.isfinite(metrics[name]["loss"]):
+        raise NonFiniteError(
+          f"Losses must stay finite. Received: loss={metrics[name]['loss']} of the held-out set "
+          f"{name}, whose records are sound. The weights give such values: take an earlier "
+          "checkpoint, or --mixed_precision=float32 if it was bfloat16."
+        )
       if self._with_layers:
         metrics[name]["layer_similarity"] = _layer_means(layers)
     return metrics
@@ -139,7 +158,7 @@ class Evaluator:
   ) -> tf.data.Dataset:
     return evaluation_batches(
       held_out.records,
-      functools.partial(parse_pretraining_batch, spec=held_out.spec),
+      functools.partial(parse_pretraining_batch, rules=held_out.rules),
       global_batch_size=held_out.batch_size,
       num_steps=held_out.num_steps,
       shard=host_shard(self._strategy, context),
@@ -204,7 +223,8 @@ def evaluate_checkpoint(
   files: Mapping[str, Sequence[str]],
   *,
   strategy: tf.distribute.Strategy,
-  spec: PretrainingSpec,
+  max_seq_length: int | None = None,
+  max_predictions_per_seq: int | None = None,
   batch_size: int,
   max_steps: int | None = None,
   precision: str = "float32",
@@ -215,7 +235,8 @@ def evaluate_checkpoint(
 
   Args:
     files: name → record files.
-    spec: lengths of records that no manifest describes.
+    max_seq_length, max_predictions_per_seq: lengths of the records; None: those of their manifest,
+      or without one those of the original release.
     max_steps: at most this many batches of each set; None for all.
     precision: see `precision_policy`.
     with_layers, use_xla: see `Evaluator`.
@@ -227,12 +248,21 @@ def evaluate_checkpoint(
   """
   sets = {}
   for name, paths in files.items():
-    set_spec, sentence_task = _describe_set(name, paths, checkpoint, spec)
+    spec, sentence_task = _describe_set(
+      name,
+      paths,
+      checkpoint,
+      max_seq_length=max_seq_length,
+      max_predictions_per_seq=max_predictions_per_seq,
+    )
     sets[name] = read_held_out(
       paths,
-      spec=set_spec,
+      rules=RecordRules(
+        spec,
+        vocab_size=checkpoint.config.vocab_size,
+        type_vocab_size=checkpoint.config.type_vocab_size,
+      ),
       sentence_task=sentence_task,
-      model=checkpoint.config,
       batch_size=batch_size,
       max_steps=max_steps,
     )
@@ -248,16 +278,20 @@ def evaluate_checkpoint(
   results = evaluator()
   for name, metrics in results.items():
     del metrics["loss"]  # Not comparable between sentence tasks.
-    num_read = sets[name].num_steps * batch_size
-    metrics["num_examples"] = min(sets[name].records.num_records, num_read)
+    metrics["num_examples"] = sets[name].num_examples
     metrics["record_content"] = sets[name].records.content
   return results
 
 
 def _describe_set(
-  name: str, paths: Sequence[str], checkpoint: Checkpoint, spec: PretrainingSpec
+  name: str,
+  paths: Sequence[str],
+  checkpoint: Checkpoint,
+  *,
+  max_seq_length: int | None,
+  max_predictions_per_seq: int | None,
 ) -> tuple[PretrainingSpec, str]:
-  """Lengths and sentence task of a set, checked against the model; `spec` without a manifest."""
+  """Lengths and sentence task of a set, checked against the model and the lengths that are given."""
   config = checkpoint.config
   sentence_task = "sentence_order"  # Of records of the original code, which have no manifest.
   manifests = list(find_manifests(paths).values())
@@ -267,10 +301,19 @@ def _describe_set(
     if checkpoint.tokenizer is not None:
       vocab_sha256 = checkpoint.load_tokenizer().model_sha256
     manifest.check(
-      vocab_size=config.vocab_size, vocab_sha256=vocab_sha256, source=f"the set {name}"
+      vocab_size=config.vocab_size,
+      vocab_sha256=vocab_sha256,
+      max_seq_length=max_seq_length,
+      max_predictions_per_seq=max_predictions_per_seq,
+      source=f"the set {name}",
     )
     spec = manifest.spec
     sentence_task = manifest.sentence_task
+  else:
+    spec = PretrainingSpec(
+      max_seq_length or ORIGINAL_SPEC.max_seq_length,
+      max_predictions_per_seq or ORIGINAL_SPEC.max_predictions_per_seq,
+    )
   if not _has_sentence_head(checkpoint):
     sentence_task = ""
   config.check_length(spec.max_seq_length, f"the set {name}")

@@ -14,9 +14,11 @@ from albert_tf.pipelines.batches import iterators_without_autotune, training_bat
 from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.pipelines.order import DataOrder
 from albert_tf.pipelines.record_index import (
+  READ_ERRORS,
   ExtentReader,
   RecordIndex,
   build_record_index,
+  check_range,
   check_records,
 )
 from albert_tf.pretraining.evaluation import HeldOut, read_held_out
@@ -46,7 +48,7 @@ class PretrainingInput:
     def batches_of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
       return training_batches(
         self.index,
-        functools.partial(parse_pretraining_batch, spec=self.settings.spec),
+        functools.partial(parse_pretraining_batch, rules=self.settings.record_rules),
         seed=seed,
         global_batch_size=self.settings.step.global_batch_size,
         start_position=start_position,
@@ -61,16 +63,17 @@ class PretrainingInput:
 
   @contextlib.contextmanager
   def locate_damaged_record(self, start_position: int, num_examples: int) -> Iterator[None]:
-    """If the body fails on these examples, reads them again and names the damaged record."""
+    """If the body fails on these examples, reads them again and names the damaged file or record."""
     try:
       yield
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+    except READ_ERRORS:
       self._check_examples(start_position, num_examples)
       raise  # No record is damaged.
 
   def _check_examples(self, start_position: int, num_examples: int) -> None:
-    """Reads the windows of these examples; raises `UserError` that names a damaged record."""
+    """Reads the windows of these examples; raises `UserError` for what is damaged."""
     # Batches come from windows of long extents; one of these extents holds the record.
+    rules = self.settings.record_rules
     reader = ExtentReader(self.index)
     order = DataOrder(num_records=self.index.num_records, seed=self.settings.step.seed)
     first_window, _ = order.locate(start_position)
@@ -82,21 +85,9 @@ class PretrainingInput:
         if count == 0:
           continue
         try:
-          parse_pretraining_batch(reader.read(start, count), self.settings.spec)
+          parse_pretraining_batch(reader.read(start, count), rules)
         except tf.errors.OpError:
-          self._check_files(start, start + count - 1)
-
-  def _check_files(self, first_record: int, last_record: int) -> None:
-    """Checks, record by record, the files that hold two records and those between them."""
-    # `first_record` of the index is the number of each file's first record, such as 0, 100, 180.
-    files_before = self.index.first_record.searchsorted([first_record, last_record], side="right")
-    check_records(
-      self.index.paths[files_before[0] - 1 : files_before[1]],
-      spec=self.settings.spec,
-      vocab_size=self.settings.model.vocab_size,
-      type_vocab_size=self.settings.model.type_vocab_size,
-      at_most=self.index.num_records,
-    )
+          check_range(self.index, start, start + count, rules)
 
 
 def checked_input(
@@ -117,20 +108,14 @@ def checked_input(
       "There must be at least as many training records as one batch holds. Received: "
       f"{index.num_records} records, train_batch_size={settings.step.global_batch_size}."
     )
-  check_records(
-    settings.input_files,
-    spec=settings.spec,
-    vocab_size=settings.model.vocab_size,
-    type_vocab_size=settings.model.type_vocab_size,
-  )
+  check_records(settings.input_files, settings.record_rules)
 
   held_out = None
   if settings.eval_input_files:
     held_out = read_held_out(
       settings.eval_input_files,
-      spec=settings.spec,
+      rules=settings.record_rules,
       sentence_task=settings.step.sentence_task,
-      model=settings.model,
       batch_size=settings.eval_batch_size,
       max_steps=settings.max_eval_steps,
     )

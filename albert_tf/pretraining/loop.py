@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 import dataclasses
 import threading
+import time
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from albert_tf.pretraining.evaluation import Evaluator
-from albert_tf.pretraining.goodput import Goodput
 from albert_tf.pretraining.inputs import PretrainingInput
 from albert_tf.pretraining.reporter import EVAL, Reporter
 from albert_tf.pretraining.settings import PretrainingSettings
@@ -61,7 +61,6 @@ class TrainingLoop:
   evaluator: Evaluator | None
   store: CheckpointStore | None
   reporter: Reporter
-  goodput: Goodput
   workers: Workers
   stop: threading.Event
 
@@ -94,12 +93,9 @@ class TrainingLoop:
     # A process that was killed between a checkpoint and its evaluation left the evaluation to
     # this one.
     if step > 0 and not stopping and (step >= last_step or self._saves_at(step)):
-      self.goodput.mark("restart")
       self._evaluate(step)
 
-    self.goodput.mark("restart")
     while step < last_step and not stopping:
-      self.goodput.mark("report")
       self._trace(step)
       num_steps = next_boundary(self.settings, step) - step
       with self.inputs.locate_damaged_record(examples_seen, num_steps * batch_size):
@@ -143,7 +139,7 @@ class TrainingLoop:
     step += num_steps
     self.reporter.train(
       step,
-      averages | {"input_share": input_share} | self.goodput.fields(),
+      averages | {"input_share": input_share},
       updates=chunk.num_timed,
       seconds=chunk.seconds,
       examples=chunk.num_timed * self.settings.step.global_batch_size,
@@ -155,20 +151,21 @@ class TrainingLoop:
   def _run_steps(self, iterator: Iterator[Any], num_steps: int) -> _Chunk:
     """Makes the updates; the first of this process alone, as it includes the compilation."""
 
-    def run(num_steps: int, category: str) -> _Chunk:
+    def run(num_steps: int) -> _Chunk:
+      started = time.monotonic()
       metrics = self.train_step.run(iterator, tf.constant(num_steps))
-      waited = float(metrics.input_seconds)  # Waits for the device.
-      seconds = self.goodput.mark(category, waited=waited)
+      float(metrics.input_seconds)  # Waits for the device.
+      seconds = time.monotonic() - started
       return _Chunk(metrics, timed=metrics, num_timed=num_steps, seconds=seconds)
 
-    # Resumed runs compile too, so the first update of each process counts as compilation.
+    # Resumed runs compile too.
     if self._is_compiled:
-      return run(num_steps, "step")
+      return run(num_steps)
     self._is_compiled = True
-    compiling = run(1, "compile")
+    compiling = run(1)
     if num_steps == 1:
       return compiling
-    following = run(num_steps - 1, "step")
+    following = run(num_steps - 1)
     return following._replace(metrics=compiling.metrics.add(following.metrics))
 
   def _trace(self, step: int) -> None:
@@ -187,10 +184,8 @@ class TrainingLoop:
 
   def _save(self, step: int, examples_seen: int) -> None:
     self.reporter.flush()  # First: a checkpoint must not appear before its reports.
-    self.goodput.mark("report")
     if self.store is not None:
       self.store.save(step, examples_seen=examples_seen)
-    self.goodput.mark("checkpoint")
 
   def _check_store(self) -> None:
     """Reports a finished checkpoint; raises errors of writing it."""
@@ -210,20 +205,16 @@ class TrainingLoop:
     is_missing = self.store is not None and self._evaluation is None
     if self.workers.any(is_missing):
       self._evaluation = self.evaluator()[EVAL]
-      self.goodput.mark("evaluation")
       self.reporter.eval(step, self._evaluation)
 
   def _end(self, step: int, *, stopping: bool) -> LoopResult:
     """Waits for the last checkpoint, and says how the run went."""
     # No update follows: a trace ends here.
     self._trace(self.settings.num_train_steps)
-    self.goodput.mark("report")
     # The checkpoint is written by a thread, which may still be at work.
     if self.store is not None:
       self.store.wait()
-    self.goodput.mark("checkpoint")
     self._check_store()
-    self.reporter.message(self.goodput.table())
     self.reporter.message(
       f"the run is in {self.settings.output_dir}: metrics.jsonl, curves.png, tensorboard/; the "
       f"last checkpoint is {self._saved}. The commands take the directory as --init_checkpoint"

@@ -9,15 +9,14 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.pipelines.masking import MaskingConfig, predictions_of_share
 from albert_tf.records import Manifest, find_manifests
+from albert_tf.records.features import ORIGINAL_SPEC
 from albert_tf.records.manifest import check_agreement
 from albert_tf.records.ngrams import ngram_probabilities
 from albert_tf.tokenization import Tokenizer, load_tokenizer
 from albert_tf.tokenization.config import find_vocabulary
 
-# Of records without a manifest: the defaults of the original release.
+# Of records without a manifest: the default of the original release.
 _MASKED_LM_PROB = 0.15
-_MAX_SEQ_LENGTH = 512
-_MAX_PREDICTIONS_PER_SEQ = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,14 +51,14 @@ class RecordsSource:
   def masking(self, masked_lm_prob: float | None) -> MaskingConfig:
     """Fresh masks by the rules of the stored masks.
 
-    Another share of masks changes the number of predictions, too.
+    A share that is given has as many predictions as it takes. None is the stored share, with the
+    stored number of predictions.
     """
-    stored_shares = {of.get("masked_lm_prob", _MASKED_LM_PROB) for of in self.settings.values()}
-    share = masked_lm_prob
-    predictions = self.max_predictions_per_seq
-    if share is None:
+    if masked_lm_prob is None:
       share = self._common_setting("masked_lm_prob", _MASKED_LM_PROB)
-    elif stored_shares != {share}:
+      predictions = self.max_predictions_per_seq
+    else:
+      share = masked_lm_prob
       predictions = predictions_of_share(share, self.max_seq_length)
     ngrams = ngram_probabilities(
       self._common_setting("ngram", 3), self._common_setting("ngram_distribution", "inverse")
@@ -135,8 +134,8 @@ def describe_records(
   if not manifests:  # Records of the original release.
     return RecordsSource(
       vocab_size=vocab_size,
-      max_seq_length=max_seq_length or _MAX_SEQ_LENGTH,
-      max_predictions_per_seq=max_predictions_per_seq or _MAX_PREDICTIONS_PER_SEQ,
+      max_seq_length=max_seq_length or ORIGINAL_SPEC.max_seq_length,
+      max_predictions_per_seq=max_predictions_per_seq or ORIGINAL_SPEC.max_predictions_per_seq,
       tokenizer_path=tokenizer_path,
       vocab_sha256=vocab_sha256,
       settings={directory: {}},

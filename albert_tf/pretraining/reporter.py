@@ -11,7 +11,6 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.compat import coordinator_cpu
 from albert_tf.pretraining.curves import draw_curves
-from albert_tf.pretraining.goodput import PREFIX
 from albert_tf.pretraining.settings import PretrainingSettings
 from albert_tf.runs.metrics_log import MetricsLog, Report
 
@@ -177,8 +176,7 @@ class _TensorBoard:
         )
       with self._writers[split].as_default():
         for key, value in record.items():
-          is_metric = key not in ("step", "split", "time") and not key.startswith(PREFIX)
-          if is_metric and value is not None:
+          if key not in ("step", "split") and value is not None:
             tf.summary.scalar(key, value, step=record["step"])
 
   def flush(self) -> None:

@@ -2,22 +2,19 @@
 
 import contextlib
 import os
-import time
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.configs.model_card import write_model_card
 from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.modeling.pretraining import trained_variables
 from albert_tf.optim.optimizer import build_optimizer
 from albert_tf.pretraining.evaluation import Evaluator
-from albert_tf.pretraining.goodput import Goodput
 from albert_tf.pretraining.inputs import PretrainingInput, checked_input
 from albert_tf.pretraining.loop import LoopResult, TrainingLoop
-from albert_tf.pretraining.reporter import EVAL, TRAIN, Machine, Reporter
+from albert_tf.pretraining.reporter import EVAL, Machine, Reporter
 from albert_tf.pretraining.settings import PretrainingSettings
 from albert_tf.pretraining.step import TrainStep
 from albert_tf.pretraining.warm_start import start_weights
@@ -53,7 +50,6 @@ def run_pretraining(
     UserError: a mistake in the settings, the records or the directory; before anything is written,
       except for damage inside a record.
   """
-  began = time.time()
   directory = settings.output_dir
 
   # Devices, and the workers of the run.
@@ -130,14 +126,10 @@ def run_pretraining(
       evaluator=program.evaluator,
       store=store if workers.is_chief else None,
       reporter=reporter,
-      goodput=Goodput(began=began, at_checkpoint=reporter.find(start.step, TRAIN) or {}),
       workers=workers,
       stop=stop,
     )
     result = loop.run(step=start.step, examples_seen=start.examples_seen)
-    if workers.is_chief:
-      reporter.flush()
-      write_model_card(directory, config=settings.model, run=directory, hub_task="fill-mask")
     if result.evaluation and not result.interrupted:
       for warning in not_learned(result.evaluation, settings.to_dict()):
         reporter.message(f"warning: {warning}")

@@ -7,7 +7,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pipelines.masking import MaskingConfig
-from albert_tf.records.features import PretrainingSpec
+from albert_tf.records.features import PretrainingSpec, RecordRules
 from albert_tf.runs.settings import (
   MOST_EXAMPLES,
   DepthSettings,
@@ -29,8 +29,8 @@ class StepConfig(DepthSettings):
   )
   gradient_accumulation_steps: int = setting(
     1,
-    "Number of micro-batches that each batch is computed in, to save memory. 0: "
-    "compile_for_tpu.py chooses.",
+    "Number of micro-batches that each batch is computed in, to save memory. 0 is for "
+    "compile_for_tpu.py alone: it chooses a number.",
     minimum=0,
   )
   masked_lm_only_steps: int = setting(
@@ -51,8 +51,13 @@ class StepConfig(DepthSettings):
     """Examples of one forward pass on one replica.
 
     Raises:
-      UserError: the batch cannot be divided.
+      UserError: the batch cannot be divided, or the number of micro-batches is left open.
     """
+    if not self.gradient_accumulation_steps:
+      raise UserError(
+        "A run needs its number of micro-batches. Received: --gradient_accumulation_steps=0, with "
+        "which compile_for_tpu.py chooses one for a TPU. Give the number that it prints, or 1."
+      )
     return micro_batch_size(
       self.global_batch_size,
       num_replicas=num_replicas,
@@ -154,9 +159,13 @@ class PretrainingSettings(Settings):
       )
 
   @property
-  def spec(self) -> PretrainingSpec:
-    """Lengths of the records."""
-    return PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq)
+  def record_rules(self) -> RecordRules:
+    """What the run expects of its records."""
+    return RecordRules(
+      PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq),
+      vocab_size=self.model.vocab_size,
+      type_vocab_size=self.model.type_vocab_size,
+    )
 
   @property
   def train_predictions(self) -> int:

@@ -4,6 +4,7 @@ The names are those of google-research/albert, so that both programs can read ea
 `next_sentence_labels` is the format's name of the sentence order label.
 """
 
+from collections.abc import Mapping
 import dataclasses
 
 from albert_tf.errors import UserError
@@ -66,3 +67,34 @@ class PretrainingSpec:
     if name in PREDICTION_FEATURES:
       return self.max_predictions_per_seq
     return 1  # The label.
+
+
+# The defaults of the original release, whose records have no manifest.
+ORIGINAL_SPEC = PretrainingSpec(max_seq_length=512, max_predictions_per_seq=20)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordRules:
+  """What a model expects of every record.
+
+  Args:
+    spec: lengths of the features.
+    vocab_size, type_vocab_size: numbers of token ids and of segment ids that the model has.
+  """
+
+  spec: PretrainingSpec
+  vocab_size: int
+  type_vocab_size: int
+
+  @property
+  def largest_values(self) -> Mapping[str, int]:
+    """The largest value of each feature that training reads; the smallest is always 0."""
+    return {
+      INPUT_IDS: self.vocab_size - 1,
+      INPUT_MASK: 1,
+      SEGMENT_IDS: self.type_vocab_size - 1,
+      MASKED_LM_IDS: self.vocab_size - 1,
+      MASKED_LM_POSITIONS: self.spec.max_seq_length - 1,
+      MASKED_LM_WEIGHTS: 1,
+      SENTENCE_ORDER_LABELS_FEATURE: 1,
+    }

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.records import features as names
-from albert_tf.records.features import PretrainingSpec
+from albert_tf.records.features import PretrainingSpec, RecordRules
 
 
 def feature_description(spec: PretrainingSpec) -> dict[str, tf.io.FixedLenFeature]:
@@ -19,20 +19,31 @@ def feature_description(spec: PretrainingSpec) -> dict[str, tf.io.FixedLenFeatur
   return description
 
 
-def parse_pretraining_batch(serialized: tf.Tensor, spec: PretrainingSpec) -> dict[str, tf.Tensor]:
-  """Parses a batch of records in one call.
+def parse_pretraining_batch(serialized: tf.Tensor, rules: RecordRules) -> dict[str, tf.Tensor]:
+  """Parses and checks a batch of records in one call.
 
   Args:
     serialized: [B] strings, each a `tf.train.Example`.
-    spec: the lengths of its features.
+    rules: the lengths and the largest values of its features.
 
   Returns:
     int32 `input_ids`, `input_mask`, `segment_ids` [B, S]; `masked_lm_positions`, `masked_lm_ids`
     [B, P]; `sentence_order_labels` [B]; float32 `masked_lm_weights` [B, P].
+
+  Raises:
+    tf.errors.InvalidArgumentError: a record has other features or lengths, or a value is out of
+      bounds.
   """
+  parsed = tf.io.parse_example(serialized, feature_description(rules.spec))
+  # Before the values are cut to 32 bits: 2^32 + 7 would become 7. NaN is not within bounds either.
+  is_within = [
+    tf.reduce_all((parsed[name] >= 0) & (parsed[name] <= tf.cast(largest, parsed[name].dtype)))
+    for name, largest in rules.largest_values.items()
+  ]
+  tf.debugging.Assert(tf.reduce_all(is_within), ["a value of a record is out of its bounds"])
   # TPUs compute with 32 bits.
   batch = {}
-  for name, values in tf.io.parse_example(serialized, feature_description(spec)).items():
+  for name, values in parsed.items():
     if name not in names.FLOAT_FEATURES:
       values = tf.cast(values, tf.int32)
     batch[name] = values

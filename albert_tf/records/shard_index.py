@@ -55,12 +55,19 @@ class ShardIndex:
 
 
 def load_shard_index(shard: str) -> ShardIndex | None:
-  """The stored index of a shard; None if it is missing, damaged, or of a shard of another size."""
-  num_bytes = files.size(shard)
+  """The stored index of a shard; None if it is missing, damaged, or not of the shard as it is now.
+
+  The shard must have the indexed size, and on a disk it must not be newer than its index. In a
+  bucket the times are those of the uploads, in any order.
+  """
+  num_bytes, changed_at = files.size_and_time(shard)
   # An index only saves time, so whatever is wrong with it the shard is read instead.
   try:
     data = files.read_bytes(index_path(shard))
+    _, indexed_at = files.size_and_time(index_path(shard))
   except (OSError, UserError):
+    return None
+  if not files.is_remote(shard) and changed_at > indexed_at:
     return None
   if data[-4:] != masked_crc32c(data[:-4]):
     return None

@@ -46,7 +46,7 @@ def readable_errors() -> Iterator[None]:
     yield
   except tf.errors.OpError as error:
     raise UserError(_explain(error.message)) from error
-  except files.StoreError as error:  # The message says what to do.
+  except (files.StoreError, files.MissingFileError) as error:  # The message says what to do.
     raise UserError(f"{error} {_CONTINUES}.") from error
   except OSError as error:
     raise UserError(

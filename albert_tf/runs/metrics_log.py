@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from albert_tf import files, json_files
+from albert_tf.errors import UserError
 
 Report = dict[str, Any]  # A line of the file.
 
@@ -54,14 +55,20 @@ class MetricsLog:
 
 
 def read_metrics(path: str) -> list[Report]:
-  """The reports of a metrics.jsonl, oldest first."""
+  """The reports of a metrics.jsonl, oldest first; none without the file.
+
+  Raises:
+    UserError: a line is not a report.
+  """
   if not files.exists(path):
     return []
-  lines = files.read_bytes(path).splitlines()
-  return [
-    json_files.parse(line, f"line {number} of {path}", step=int, split=str)
-    for number, line in enumerate(lines, 1)
-  ]
+  reports = []
+  for number, line in enumerate(files.read_bytes(path).splitlines(), 1):
+    try:
+      reports.append(json_files.parse(line, f"line {number} of {path}", step=int, split=str))
+    except UserError as error:
+      raise UserError(f"{error} Or remove that line: a run goes on without the report.") from error
+  return reports
 
 
 def _plain(value: Any) -> Any:

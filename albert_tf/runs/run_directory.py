@@ -2,7 +2,7 @@
 
     run.json            identity, paths, settings and versions
     albert_config.json, spm.model …, flags.txt
-    metrics.jsonl, README.md    the model card
+    metrics.jsonl
     checkpoints/        of pretraining; of fine-tuning best/, and training/ while it is not finished
 
 A fine-tuned run has more files: task.json, predictions_….tsv, saved_model/1, and results.json, which
@@ -51,8 +51,7 @@ def check(
   path = os.path.join(directory, RUN_FILE)
   if files.exists(path):
     if identity is not None:
-      recorded = json_files.read(path, identity=dict)["identity"]
-      _check_identity(directory, recorded, identity)
+      _check_identity(directory, _recorded_identity(path), identity)
     return
 
   # Without run.json only the traces of an earlier start may be there.
@@ -69,6 +68,16 @@ def check(
       f"A run needs a new or empty output directory, or its own. Received: {directory}, which "
       f"holds {shown} and no {RUN_FILE}. Choose another --output_dir."
     )
+
+
+def _recorded_identity(path: str) -> dict[str, Any]:
+  try:
+    return json_files.read(path, identity=dict)["identity"]
+  except UserError as error:
+    raise UserError(
+      f"{error} Or give the same command another --output_dir: it writes the same {RUN_FILE} at its "
+      "start. Stop it, and copy that one here."
+    ) from error
 
 
 def _check_identity(

@@ -92,8 +92,7 @@ def micro_batch_size(
     UserError: the batch cannot be divided evenly.
   """
   num_parts = num_replicas * gradient_accumulation_steps
-  if gradient_accumulation_steps < 1 or train_batch_size % num_parts:
-    num_parts = max(1, num_parts)
+  if train_batch_size % num_parts:
     nearest = max(1, train_batch_size // num_parts) * num_parts
     raise UserError(
       "train_batch_size must be divisible by replicas x gradient_accumulation_steps. Received: "

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.model_card import write_model_card
 from albert_tf.configs.task import TaskSpec
 from albert_tf.records import frame_record
 from albert_tf.serving.check import GOLDEN
@@ -41,8 +40,6 @@ _MODULES = {
   "token_classification": token_classification.TokenClassificationModule,
   "sentence_encoder": classifier.ClassifierModule,
 }
-# Of the kinds without a task, for the model card.
-_HUB_TASKS = {"encoder": "feature-extraction", "fill_mask": "fill-mask"}
 WARMUP_NAME = "tf_serving_warmup_requests"
 BATCH_SIZES = (1, 8, 32)  # Of the warm-up requests.
 
@@ -63,7 +60,7 @@ _SAMPLES = {
 }
 
 
-def export_model(model: Any, directory: str, settings: ExportSettings, run: str = "") -> None:
+def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
   """Exports a model with its tokenizer and configuration.
 
   The SavedModel holds the weights, the vocabulary, tokenizer.json, albert_config.json and, for a
@@ -74,7 +71,6 @@ def export_model(model: Any, directory: str, settings: ExportSettings, run: str 
     model: a built `TextModel` with a preprocessor; its `export_kind` decides the signatures.
     directory: where to write; servers need a number as its last part.
     settings: see `ExportSettings`.
-    run: the run whose weights the model has, for its model card; "": unknown.
 
   Raises:
     UserError: the directory exists, or the settings do not fit the model.
@@ -106,14 +102,6 @@ def export_model(model: Any, directory: str, settings: ExportSettings, run: str 
     with files.atomic_directory(directory, last="saved_model.pb") as folder:
       tf.saved_model.save(module, folder, signatures=functions)
       write_golden(folder, functions, model.config)
-      write_model_card(
-        folder,
-        config=config,
-        task=task,
-        run=run,
-        format="saved_model",
-        hub_task=_HUB_TASKS.get(model.export_kind, ""),
-      )
       # Without requests to warm up, the first of each size is slower.
       if importlib.util.find_spec("tensorflow_serving"):
         _write_warmup(folder, functions, model.config)

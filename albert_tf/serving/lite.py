@@ -46,10 +46,11 @@ def export_lite(model: Any, output: str, settings: LiteSettings) -> dict[str, Pa
     Name of each float output → its `Parity`.
 
   Raises:
-    UserError: the file exists, or the converted file answers something else.
+    UserError: the file exists, a weight is not finite, or the converted file answers something
+      else.
   """
   files.check_new(output)
-  model = model.merged()
+  model.check_finite_weights()
   specs = input_specs(model, settings)
   content = to_tflite(model, specs, weights=settings.weights)
   parity = measure_parity(model, load_lite(content), specs)

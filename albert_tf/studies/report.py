@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 import datetime
-import itertools
 import os
 import shlex
 import statistics
@@ -118,11 +117,17 @@ def _read_run(run_dir: str, reports: Sequence[Report]) -> dict[str, float]:
   last_report = train[-1]
   # The first report includes the compilation.
   rates = [report["examples_per_second"] for report in train]
+  # A median leaves out the minutes in which a shared machine had other work.
+  rate = statistics.median(rates[1:] or rates)
+  settings = json_files.read(os.path.join(run_dir, "run.json"))["settings"]
+  num_examples = last_report["step"] * settings["step"]["global_batch_size"]
   metrics = {
     "parameters": config.param_count(),
     "steps": last_report["step"],
-    "examples_per_second": statistics.median(rates[1:] or rates),
-    "hours": last_report["step"] * _hours_per_step(train),
+    "examples_per_second": rate,
+    # Compilation, evaluations and checkpoints are not in it: an arm does not decide how often they
+    # happen.
+    "hours": num_examples / rate / 3600,
   }
 
   # What was learned. A run has one sentence task, whose name depends on its records.
@@ -138,22 +143,6 @@ def _read_run(run_dir: str, reports: Sequence[Report]) -> dict[str, float]:
       metrics[f"train_{name}"] = statistics.fmean(values)
   # A number that was not finite is null in the reports.
   return {name: value for name, value in metrics.items() if value is not None}
-
-
-def _hours_per_step(train: Sequence[Report]) -> float:
-  """Hours of an update: the median over the reports of a training.
-
-  Compilation, evaluations and checkpoints are not in it, because an arm does not decide how often
-  they happen. A median leaves out the minutes in which a shared machine had other work.
-  """
-  hours = []
-  begin = {"step": 0, "seconds_step": 0.0, "seconds_input": 0.0}
-  for before, report in itertools.pairwise([begin, *train]):
-    seconds = 0.0
-    for name in ("seconds_step", "seconds_input"):
-      seconds += report[name] - before[name]
-    hours.append(seconds / 3600 / (report["step"] - before["step"]))
-  return statistics.median(hours)
 
 
 def _read_probes(probe_dir: str) -> tuple[dict[str, float], dict[str, list[float]]]:
@@ -320,10 +309,10 @@ def _curves(
   if "accuracy" in metric:
     scale = 100.0
   curves: list[tuple[Sequence[float], Sequence[float]]] = []
-  for reports in row.reports:
+  for number, reports in enumerate(row.reports):
     x_per_step = 1.0
     if over == "hours":
-      x_per_step = _hours_per_step([report for report in reports if report["split"] == "train"])
+      x_per_step = row.values["hours"][number] / row.values["steps"][number]
     points = [r for r in reports if r["split"] == split and r.get(metric) is not None]
     x = [x_per_step * report["step"] for report in points]
     curves.append((x, [scale * report[metric] for report in points]))

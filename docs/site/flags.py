@@ -67,7 +67,9 @@ def page(helpxml: Callable[[str], str]) -> str:
     flags[command] = sorted(_flag(flag) for flag in own)
 
   # What is the same for all fine-tuning commands stands once.
-  fine_tuning = [command for command in flags if "ensemble_of" in {f.name for f in flags[command]}]
+  fine_tuning = [
+    command for command in flags if "num_train_epochs" in {f.name for f in flags[command]}
+  ]
   shared = [flag for flag in flags[fine_tuning[0]] if all(flag in flags[c] for c in fine_tuning)]
   parts = [INTRODUCTION]
   for command, of_command in flags.items():

@@ -12,6 +12,7 @@ from support.goldens import SPM_MODEL, TINY_CONFIG, golden_checkpoint
 from support.synthetic_checkpoint import CONFIG, convert_to, random_variables, write_tf1
 from support.wordpiece import SPECIAL
 import tensorflow as tf
+import yaml
 
 from albert_tf import AlbertEncoder
 from albert_tf.checkpoints.checkpoint import read_checkpoint
@@ -198,7 +199,6 @@ def test_tokenizer_travels(tmp_path):
     assert path.read_bytes() == spm.read_bytes()
     # The quote rule of Hugging Face is not taken on, on the way.
     assert read_checkpoint(path.parent).tokenizer[1] == TokenizerConfig()
-    assert "pipeline_tag: fill-mask" in (path.parent / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -238,6 +238,25 @@ def test_tasks_of_hugging_face_out_and_in(kind, architecture, problem, names, tm
       (folder / "config.json").write_text(json.dumps({**config, **change}))
       with pytest.raises(UserError, match="id2label name the labels from 0 on"):
         TaskSpec.load(str(folder))
+
+
+@pytest.mark.parametrize(
+  ("task", "on_the_hub"),
+  [
+    (None, "fill-mask"),
+    (TaskSpec(kind="regression", name="x: y"), "text-classification"),
+    (TaskSpec(kind="sentence_vectors", name="x"), "sentence-similarity"),
+  ],
+)
+def test_a_folder_for_hugging_face_has_a_card_of_the_model(task, on_the_hub, tmp_path):
+  """The hub reads the lines between the dashes."""
+  source = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG, ("masked_lm",)))
+  if task is not None:
+    task.save(source)
+  convert_to(tmp_path / "hf", source, "huggingface")
+  _, front_matter, text = (tmp_path / "hf/README.md").read_text().split("---\n")
+  assert yaml.safe_load(front_matter)["pipeline_tag"] == on_the_hub
+  assert f"{CONFIG.param_count():,} parameters" in text
 
 
 def test_a_wordpiece_vocabulary_is_named_and_travels(tmp_path):

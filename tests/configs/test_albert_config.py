@@ -159,11 +159,12 @@ def test_paper_tables_3_and_4():
 
 
 @pytest.mark.slow
-def test_the_command_counts_all_sizes_or_one():
+def test_the_command_counts_all_sizes_or_one(tmp_path):
   table = run_command(COMMAND).stdout
   assert "| xxlarge | 12 | 4,096 | 128 | all | 201,379,840 | 222,595,584 | 223,158,450 |" in table
-  wide = run_command(COMMAND, "--size=base", "--hidden_size=2048", "--num_hidden_layers=24")
-  assert "| 58,724,864 |" in wide.stdout  # Xlarge: its heads change no count.
-  failed = run_command(COMMAND, "--sharing=ffn")
+  path = tmp_path / "albert_config.json"
+  path.write_text(AlbertConfig.from_name("base", sharing="ffn").to_json_string())
+  assert "| 37,686,528 |" in run_command(COMMAND, f"--albert_config_file={path}").stdout
+  failed = run_command(COMMAND, "--size=base", f"--albert_config_file={path}")
   assert (failed.returncode, failed.stdout) == (2, "")
   assert "exactly one of --size and" in failed.stderr

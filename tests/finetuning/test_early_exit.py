@@ -9,6 +9,7 @@ from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task,
 from support.tiny_step import EAGER_INPUT, eagerly
 
 from albert_tf import AlbertClassifier
+from albert_tf.checkpoints.checkpoint import read_checkpoint
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine import exit_table
@@ -69,8 +70,15 @@ def test_the_threshold_is_stored_and_used(tmp_path, without_graphs):
   # A finished run is the same run with another tolerance.
   finished = run(tmp_path / "run", task, depth_distillation=1.0, exit_tolerance=0.0)
   assert finished["early_exit"] == table
-  # At the least of the trained depths there is none.
-  shallow = run(tmp_path / "run", task, do_train=False, train_depths=(), num_hidden_layers=1)
+  # Another table and, at the least of the trained depths, no table; the stored threshold stays.
+  checkpoint = read_checkpoint(str(tmp_path / "run"))
+  start = dataclasses.replace(tiny_start(), checkpoint=checkpoint, source=checkpoint.path)
+  evaluation = {"start": start, "do_train": False, "train_depths": ()}
+  other = tiny_task({"eval": made_up_texts(7, seed=8)})
+  again = run(tmp_path / "other", other, exit_tolerance=0.0, **evaluation)
+  assert again["early_exit"]["rows"] != table["rows"]
+  assert TaskSpec.load(str(tmp_path / "other")).exit_threshold == table["threshold"]
+  shallow = run(tmp_path / "shallow", task, num_hidden_layers=1, **evaluation)
   assert "early_exit" not in shallow
 
 

@@ -104,6 +104,10 @@ def test_the_directory_of_an_ensemble(members, tmp_path):
   first = (tmp_path / "a/predictions_test.tsv").read_bytes()
   combine(task, members, output_dir=str(tmp_path / "a"), predict=True)
   assert (tmp_path / "a/predictions_test.tsv").read_bytes() == first
+  # Without predictions too, those of before stay, and results.json names their data.
+  again = combine(task, members, output_dir=str(tmp_path / "a"))
+  assert again["data"] == results["data"]
+  assert [again["data"][split]["examples"] for split in ("eval", "test")] == [40, 7]
   with pytest.raises(UserError, match=r"holds one run.*ensemble_of"):
     combine(task, members[:3], output_dir=str(tmp_path / "a"), predict=True)
 
@@ -194,5 +198,19 @@ def test_questions_of_an_ensemble(squad, tmp_path):
   for name in ("nbest_predictions", "null_odds"):
     (tmp_path / f"out/{name}.json").write_text("{}")
   task.spec.save(str(tmp_path / "out"))
+  # The same questions with other answers.
+  document = load(*task.sources["eval"].rsplit("/", 1))
+  for article in document["data"]:
+    for part in article["paragraphs"]:
+      for question in part["qas"]:
+        question.pop("is_impossible", None)
+        question["answers"] = [{"text": part["context"].split()[0], "answer_start": 0}]
+  (tmp_path / "other.json").write_text(json.dumps(document))
+  source = SquadFiles(squad_version="2.0", predict_file=str(tmp_path / "other.json"))
+  other = SquadTask(
+    read_splits(source), version="2.0", settings=task.settings, tokenizer=tokenizer()
+  )
+  with pytest.raises(UserError, match=r"other\.json \(.*dev\.json \("):
+    combine(other, directories, output_dir=str(tmp_path / "out"))
   with pytest.raises(UserError, match=r"with 0 questions for 24 of --predict_file"):
     combine(task, [directories[0], str(tmp_path / "out")], output_dir=str(tmp_path / "x"))

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 from support import tiny_run
+from support.run_contents import check_directory, check_run, made_up_table, task_of_tables
 from support.synthetic_checkpoint import write_tf1
 from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_start, tiny_task
 from support.tiny_step import EAGER_INPUT, eagerly
@@ -285,3 +286,90 @@ def test_a_wordpiece_vocabulary(run_folder, tmp_path):
   vocabulary.unlink()
   with pytest.raises(UserError, match="--vocab_file"):
     read_start(str(tmp_path))
+
+
+# ------------------------------------------------------------------ what a directory shows is of one thing
+
+ONE_UPDATE = dataclasses.replace(SHORT, num_train_steps=1, bucket_multiple=0, eval_batch_size=16)
+EVALUATE = {"do_train": False}
+
+
+@pytest.fixture
+def without_graphs():
+  with eagerly():
+    yield
+
+
+def task_of(**changes):
+  tables = {"train": made_up_table("train", 4, seed=5), "eval": made_up_table("dev", 9, seed=6)}
+  return task_of_tables(**tables | changes)
+
+
+@pytest.mark.filterwarnings(EAGER_INPUT)
+def test_results_and_predictions_are_of_one_table(tmp_path, without_graphs):
+  folder = tmp_path / "run"
+  tests = {"test": made_up_table("first", 5, seed=7)}
+  run(folder, ONE_UPDATE, of=task_of(**tests), do_predict=True)
+  trained = check_run(folder)
+  assert "test_accuracy" in trained
+  # Other evaluation data, and other layers.
+  own = start_from(folder)
+  other = task_of(eval=made_up_table("other", 8, seed=9))
+  with pytest.raises(UserError, match=r"other \(8 rows, 2 .*dev \(9 rows.*--init_check"):
+    run(folder, ONE_UPDATE, of=other, start=own, **EVALUATE)
+  with pytest.raises(UserError, match=r"9 rows, 1 layers.*9 rows, 2 layers"):
+    run(folder, ONE_UPDATE, of=task_of(), start=own, num_hidden_layers=1, **EVALUATE)
+  assert check_run(folder) == trained
+  # The same again: what is not answered anew stays.
+  run(folder, ONE_UPDATE, of=task_of(), start=own, **EVALUATE)
+  assert check_run(folder) == trained
+  # Other test data, without labels.
+  tests = {"test": made_up_table("second", 4, seed=8, labelled=False)}
+  run(folder, ONE_UPDATE, of=task_of(**tests), start=own, **PREDICT)
+  predicted = check_run(folder)
+  assert (predicted["accuracy"], predicted["data"]["test"]["examples"]) == (trained["accuracy"], 4)
+  # Elsewhere the other table is evaluated, and the data of the same directory stay together.
+  run(tmp_path / "new", ONE_UPDATE, of=other, start=own, **EVALUATE)
+  run(tmp_path / "new", ONE_UPDATE, of=task_of(**tests), start=own, **PREDICT)
+  assert check_run(tmp_path / "new")["data"].keys() == {"eval", "test"}
+  moved = dataclasses.replace(own, source=f"{tmp_path}/else/checkpoints/best/model.ckpt-1")
+  with pytest.raises(UserError, match=r"one set of weights.*run/checkpoints.*else/checkpoints"):
+    run(tmp_path / "new", ONE_UPDATE, of=other, start=moved, **EVALUATE)
+
+
+@pytest.mark.filterwarnings(EAGER_INPUT)
+def test_seeds_are_added_in_folders_of_their_own(tmp_path, without_graphs):
+  folder = tmp_path / "run"
+  run(folder, ONE_UPDATE, of=task_of(), seeds=(6,))
+  before = records(folder)
+  with pytest.raises(UserError, match=r"--seeds=6,4 .*of seed 6 alone.* into .*run/seed_6"):
+    run(folder, ONE_UPDATE, of=task_of(), seeds=(6, 4))
+  assert records(folder) == before
+  (tmp_path / "seed_6").mkdir()
+  for path in folder.iterdir():
+    path.rename(tmp_path / "seed_6" / path.name)
+  (tmp_path / "seed_6").rename(folder / "seed_6")
+  trained = (folder / "seed_6/metrics.jsonl").stat().st_mtime_ns
+  run(folder, ONE_UPDATE, of=task_of(), seeds=(6, 4))
+  assert (folder / "seed_6/metrics.jsonl").stat().st_mtime_ns == trained
+  assert check_directory(folder)["seeds"].keys() == {"4", "6"}
+  # The weights of another seed would be called those of seed 9.
+  with pytest.raises(UserError, match=r"run/seed_9 without .*--seeds"):
+    run(folder, ONE_UPDATE, of=task_of(), start=start_from(folder), seeds=(6, 9), **EVALUATE)
+  assert not (folder / "seed_9").exists()
+  with pytest.raises(UserError, match=r"--seeds=6 for .*has seed_4, seed_6.*--seeds=4,6"):
+    run(folder, ONE_UPDATE, of=task_of(), seeds=(6,))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(EAGER_INPUT)
+def test_seeds_that_answered_other_tests_have_no_median_of_them(tmp_path, without_graphs):
+  folder = tmp_path / "run"
+  first, second = (task_of(test=made_up_table(name, 5, seed=7)) for name in ("first", "second"))
+  both = run(folder, ONE_UPDATE, of=first, seeds=(6, 4), do_predict=True)
+  assert (both["data"]["test"]["file"], "test_accuracy" in both["median"]) == ("first", True)
+  run(folder / "seed_4", ONE_UPDATE, of=second, start=start_from(folder / "seed_4"), **PREDICT)
+  both = run(folder, ONE_UPDATE, of=task_of(), seeds=(6, 4))
+  assert (both["data"].keys(), "test_accuracy" in both["median"]) == ({"eval"}, False)
+  for seed in (4, 6):
+    assert "test" in check_run(folder / f"seed_{seed}")["data"]

@@ -49,7 +49,8 @@ def write_task(root, name):
 def test_each_layout(tmp_path, name, caplog):
   root = write_task(tmp_path, name)
   task = GlueTextTask(name, data_dir=root, tokenizer=tokenizer(), max_seq_length=32)
-  assert glue.read_splits(task.glue, f"{root}/{task.glue.folder}") == task.splits
+  found = glue.find_files(task.glue, f"{root}/{task.glue.folder}")
+  assert glue.read_splits(task.glue, found) == task.splits
   assert task.splits["train"] == task.splits["eval"]
   expected = [[2.5], [5.0]] if name == "sts-b" else list(range(len(task.names)))
   np.testing.assert_array_equal(task.features("train").labels, expected)
@@ -102,7 +103,7 @@ def test_every_real_file_is_read(shared_dir):
   for path in sorted((shared_dir / "data/glue").glob("*/*.tsv")):
     task = glue.TASKS[path.parent.name.removesuffix("-sample").lower()]
     split = next(s for s, name in task.files.items() if name == path.name)
-    texts = glue.read_splits(task, str(path.parent))[split]
+    texts = glue.read_tsv(task, str(path), split)
     lines = sum(bool(line.strip()) for line in path.read_text("utf-8").split("\n"))
     assert len(texts) == lines - (split == "test" or task.name != "cola")
     assert all(example.text.strip() for example in texts)

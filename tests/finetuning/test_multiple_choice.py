@@ -74,7 +74,7 @@ def test_scores_by_group_and_predictions(tmp_path):
   splits = {"eval": examples, "test": [example(label=None)], "eval_wrong": [example(label="D")]}
   mixed = {"train": [example()], "eval": [example(id="row 5", choices=("a", "b"))]}
   options = {"tokenizer": tokenizer(), "max_seq_length": 24, "max_qa_length": 12}
-  with pytest.raises(UserError, match="3 in q, 2 in row 5"):
+  with pytest.raises(UserError, match="3 in the question q, 2 in the question row 5"):
     MultipleChoiceTask(splits=mixed, **options)
   task = MultipleChoiceTask(splits=splits, **options)
   logits = np.log([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.7, 0.2, 0.1], [0.5, 0.25, 0.25]])
@@ -84,7 +84,7 @@ def test_scores_by_group_and_predictions(tmp_path):
   task.write_predictions({"logits": logits}, "eval", str(tmp_path))
   lines = (tmp_path / "predictions_eval.tsv").read_text().splitlines()
   assert lines[0] == "id\tprediction\tlabel\tprobability_A\tprobability_B\tprobability_C"
-  assert lines[3] == "q2 x\tA\tC\t0.700000\t0.200000\t0.100000"
+  assert lines[3] == "q2\\tx\tA\tC\t0.700000\t0.200000\t0.100000"
   assert task.features("eval").labels.tolist() == [0, 1, 2, 0]
   assert task.features("test").labels is None
   task.write_predictions({"logits": logits[:1]}, "test", str(tmp_path))
@@ -114,10 +114,14 @@ def test_columns_for_each_choice_and_a_context():
   )  # fmt: skip
   first, second = choice_examples(table(*rows), columns)
   assert first == ("first", "p", "", ("x", "3"), "1", "")
-  assert second == ("line 3 of t.csv", "", "q", ("x", "4"), None, "")
+  assert second == ("", "", "q", ("x", "4"), None, "")
   bare = table({"question": "q", "choices": ["a", "b"]})
   (only,) = choice_examples(bare, ChoiceColumns(), labelled=False)
-  assert (only.choices, only.label) == (("a", "b"), None)
+  assert (only.id, only.choices, only.label) == ("0", ("a", "b"), None)
+  # As a table of numbers with gaps has it.
+  floats = [{"question": "q", "choices": ["a", "b"], "label": label} for label in ("1.0", "0")]
+  examples = choice_examples(table(*floats), ChoiceColumns(choice_names=("0", "1")))
+  assert [(example.id, example.label) for example in examples] == [("0", "1"), ("1", "0")]
   options = {"tokenizer": tokenizer(), "max_seq_length": 24, "max_qa_length": 12}
   task = MultipleChoiceTask(splits={"eval": [first]}, choice_names=("0", "1", "2"), **options)
   assert task.gold("eval").tolist() == [1]

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pyarrow
@@ -13,6 +14,8 @@ from support.tiny_finetuning import tokenizer
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import TableColumns, hold_out, read_table
+from albert_tf.finetuning.tasks.choices import ChoiceColumns
+from albert_tf.finetuning.tasks.conll import Columns
 from albert_tf.finetuning.tasks.text import table_task
 from albert_tf.finetuning.tasks.text_tables import table_examples
 
@@ -111,6 +114,19 @@ def test_labels_that_do_not_fit(tmp_path):
     TableColumns(texts=("a", "b", "c"))
 
 
+def test_whole_numbers_with_a_point_are_names_without_it(tmp_path):
+  """A column of whole numbers with gaps is written as 0.0 and 1.0; 1.5 is a name of its own."""
+  path = tmp_path / "a.csv"
+  path.write_text("text,label\nx,0.0\ny,1.0\nz,1\nw,1.5\n")
+  task = task_of(ONE_TEXT, train=str(path), eval=str(path))
+  assert set(task.names) == {"0", "1", "1.5"}
+  assert "f1_1" in task.evaluate({"logits": np.zeros([4, 3])})
+  paths = {"train": str(path), "eval": str(path)}
+  names = ["1.5", "1.0", "0.0"]
+  named = table_task(paths, columns=ONE_TEXT, tokenizer=tokenizer(), label_names=names)
+  assert tuple(named.names) == ("1.5", "1", "0")
+
+
 def test_classes_of_different_sizes(tmp_path):
   """Weights of classes are in the training loss alone; a metric of one class chooses."""
   paths = {"train": write(tmp_path / "train.csv"), "eval": write(tmp_path / "eval.csv")}
@@ -156,24 +172,16 @@ SEVERAL = TableColumns(label="labels", multi_label=True)
   ("suffix", "cell"),
   [
     (".csv", ",".join),
-    (".tsv", "|".join),
-    (".csv", json.dumps),
+    (".tsv", ", ".join),
     (".jsonl", lambda labels: labels),
     (".parquet", lambda labels: labels),
-    (".jsonl", None),
-    (".csv", None),
   ],
 )
 def test_labels_that_overlap(tmp_path, suffix, cell):
-  """Names with a separator, lists, or a column for each label give the same task."""
-  columns = SEVERAL if cell else dataclasses.replace(SEVERAL, label=",".join(NAMES))
-  mark = bool if suffix == ".jsonl" else int
-  rows = []
-  for text, labels in TOPICS.items():
-    cells = {"labels": cell(labels)} if cell else {name: mark(name in labels) for name in NAMES}
-    rows.append({"text": text, **cells})
+  """Names with commas and lists give the same task."""
+  rows = [{"text": text, "labels": cell(labels)} for text, labels in TOPICS.items()]
   path = write(tmp_path / f"train{suffix}", rows)
-  task = task_of(columns, train=path, eval=path)
+  task = task_of(SEVERAL, train=path, eval=path)
   assert (task.spec.kind, task.spec.label_names) == ("multi_label", NAMES)
   np.testing.assert_array_equal(task.gold("eval"), GOLD)
 
@@ -209,10 +217,10 @@ def test_scores_of_labels_that_overlap(tmp_path):
 @pytest.mark.parametrize(
   ("train", "evaluation", "options", "message"),
   [
-    ("a|b", "a|x", {}, "eval data must be one of a, b. Received: 'x' in the example with the id 1"),
-    ("a|b", "a", {"label_names": ("a", "b", "c")}, "example. Received: none for c in 2 rows"),
-    ("[1, b", "a", {}, "line 3 of .* must hold one JSON object"),
-    ("a|b", "a", {"regression": True}, "--regression with --multi_label"),
+    ("a,b", "a,x", {}, "eval data must be one of a, b. Received: 'x' in the example with the id 1"),
+    ("a,b", "a", {"label_names": ("a", "b", "c")}, "example. Received: none for c in 2 rows"),
+    ('["a", "b"]', "a", {}, r'Received: \["a", "b"\] in line 3 of .*train\.tsv'),
+    ("a,b", "a", {"regression": True}, "--regression with --multi_label"),
     ("a", "a", {}, "2 to 1000 classes. Received: 1"),
   ],
 )
@@ -233,15 +241,90 @@ def test_rows_without_any_label_are_kept_and_counted(tmp_path, caplog):
   assert "1 of 2 rows have none of the labels" in caplog.text
   path = write(tmp_path / "test.tsv", [{"text": "x", "labels": ""}])  # Nothing to be scored.
   assert examples_of(path, SEVERAL, labelled=False)[0].label is None
-  path = write(tmp_path / "a.csv", [{"text": "x", "a": 1, "b": ""}, {"text": "x", "a": 2, "b": 0}])
-  with pytest.raises(UserError, match=r"holds 0 or 1\. Received: '2' in line 3 of"):
-    examples_of(path, dataclasses.replace(SEVERAL, label="a,b"))
 
 
 def test_incomplete_rows_can_be_left_out(tmp_path):
   path = write(tmp_path / "train.csv", [{"text": text, "label": "1"} for text in "ab cd"])
   columns = dataclasses.replace(ONE_TEXT, skip_incomplete_rows=True)
   assert [example.id for example in examples_of(path, columns)] == ["0", "1", "3", "4"]
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl", ".parquet"])
+def test_whole_numbers_are_the_same_classes_in_every_format(tmp_path, suffix):
+  """A column of whole numbers with gaps is one of floats, whose text is 1.0."""
+  paths = {}
+  for split, labels in {"train": [0.0, 1.0, 0.0], "eval": [1.0], "test": [1, 0]}.items():
+    rows = [{"text": "x", "label": label} for label in labels]
+    paths[split] = write(tmp_path / f"{split}{suffix}", rows)
+  task = task_of(ONE_TEXT, **paths)
+  assert task.spec.label_names == ("0", "1")
+  assert [task.gold(split).tolist() for split in paths] == [[0, 1, 0], [1], [1, 0]]
+  assert task.evaluate({"logits": np.array([[0.0, 1.0]])})["f1_1"] == 1.0
+  # Numbers of versions are names.
+  rows = [{"text": "x", "label": label} for label in ("1.0", "1.1")]
+  versions = write(tmp_path / f"versions{suffix}", rows)
+  assert task_of(ONE_TEXT, train=versions, eval=versions).spec.label_names == ("1.0", "1.1")
+
+
+def test_the_answer_among_the_texts_is_refused():
+  columns = {"texts": ("question", "stars"), "label": "stars"}
+  with pytest.raises(UserError, match=r"labels stars in --text_columns=question,stars"):
+    TableColumns(**columns)
+  with pytest.raises(UserError, match=r"labels b in --text_columns=b"):
+    TableColumns(texts=("b",), label="a,b", multi_label=True)
+  with pytest.raises(UserError, match=r"labels c in --choice_columns=a,b,c"):
+    ChoiceColumns(choice_columns=("a", "b", "c"), label_column="c")
+  with pytest.raises(UserError, match=r"labels w in --token_key=w"):
+    Columns(token_key="w", tag_key="w")
+
+
+@pytest.mark.parametrize(
+  ("name", "rows", "warning"),
+  [
+    ("a.jsonl", [("1", True), ("2", 1), ("3", "1")], "1 true or false, 1 numbers, 1 texts"),
+    ("a.csv", [("1", "pos"), ("2", "Pos"), ("3", "pos")], "pos (2), Pos (1)"),
+    ("a.csv", [("k", "a"), ("m", "b"), ("k", "b")], "2 of 3 rows share their id"),
+    ("a.csv", [("m", "a"), ("k", "b"), ("k", "b")], "the first 'k' in line 3 of"),
+    ("a.csv", [("1", "a"), ("2", "b")], ""),
+  ],
+)
+def test_labels_and_ids_that_are_probably_mistakes(tmp_path, caplog, name, rows, warning):
+  cells = [{"id": example_id, "text": "x", "label": label} for example_id, label in rows]
+  path = write(tmp_path / name, cells)
+  assert len(examples_of(path, dataclasses.replace(ONE_TEXT, id="id"))) == len(rows)
+  if warning:
+    assert f"{path}: " in caplog.text
+  assert warning in caplog.text
+  assert bool(caplog.text) == bool(warning)
+
+
+def test_test_data_with_some_labels_are_not_scored_and_that_is_said(tmp_path, caplog):
+  train = write(tmp_path / "train.csv", [{"text": "x", "label": label} for label in "abab"])
+  rows = [{"text": "x", "label": label} for label in ("a", "", "b", "a", "")]
+  path = write(tmp_path / "test.csv", rows)
+  task = task_of(ONE_TEXT, train=train, eval=train, test=path)
+  assert task.features("test").labels is None
+  assert f"{path}: 2 of 5 rows have no label" in caplog.text
+
+
+def test_predictions_keep_every_character(tmp_path):
+  """Tabs and line ends are written as jq's @tsv does: a row is a line, and can be read back."""
+  ids = ["a\tb", "c\nd\r", "e\\tf", 'g "h"']
+  rows = [{"id": example_id, "text": "x", "label": "c\td"} for example_id in ids]
+  path = write(tmp_path / "a.csv", rows)
+  other = write(tmp_path / "b.csv", [{"id": "1", "text": "x", "label": "b"}, rows[0]])
+  columns = dataclasses.replace(ONE_TEXT, id="id")
+  task = task_of(columns, train=other, eval=path)
+  task.write_predictions({"logits": np.array([[0.0, 1.0]] * 4)}, "eval", str(tmp_path))
+  text = (tmp_path / "predictions_eval.tsv").read_bytes().decode()
+  lines = text.removesuffix("\n").split("\n")[1:]
+  escapes = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\\\": "\\"}
+
+  def read_back(cell):
+    return re.sub(r"\\.", lambda found: escapes[found[0]], cell)
+
+  cells = [[*map(read_back, line.split("\t"))] for line in lines]
+  assert [row[:3] for row in cells] == [[example_id, "c\td", "c\td"] for example_id in ids]
 
 
 def test_groups_are_held_out_whole_and_always_the_same_ones():

@@ -7,7 +7,7 @@ from seqeval.metrics import classification_report
 from support.tiny_run import tokenizer
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.conll import Columns, TaggedSentence, read_tagged
+from albert_tf.finetuning.tasks.conll import TaggedSentence, read_tagged
 from albert_tf.finetuning.tasks.tagging import TaggingTask, align, entity_scores
 
 CONLL = """-DOCSTART- -X- O O
@@ -18,18 +18,11 @@ rejects VBZ I-VP O
 Peter NNP I-NP B-PER
 Blackburn NNP I-NP I-PER
 """
-CONLLU = """# text = Vámonos
-1-2\tvámonos\t_\t_
-1\tvamos\tir\tVERB
-2\tnos\tnosotros\tPRON
-2.1\tya\tya\tADV
-
-"""
 
 
-def read(tmp_path, name, text, **columns):
+def read(tmp_path, name, text):
   (tmp_path / name).write_bytes(text.encode())
-  return read_tagged(str(tmp_path / name), Columns(**columns))
+  return read_tagged(str(tmp_path / name))
 
 
 def sentence(*words, tags=()):
@@ -41,27 +34,23 @@ def test_columns(tmp_path):
   assert (first.words, first.tags) == (("EU", "rejects"), ("B-ORG", "O"))
   assert (second.words, second.tags) == (("Peter", "Blackburn"), ("B-PER", "I-PER"))
   assert second.where.startswith("line 6 of")
-  assert read(tmp_path, "a.txt", CONLL, tag_column=1)[0].tags == ("NNP", "VBZ")
   assert read(tmp_path, "a.txt", CONLL.replace("\n", "\r\n"))[1].tags == ("B-PER", "I-PER")
   spaces = read(tmp_path, "b.txt", "New York\tB-LOC\n\u00a0\tO\na\u2028b\tO")
   assert spaces[0].words == ("New York", "\u00a0", "a\u2028b")
-  (universal,) = read(tmp_path, "c.conllu", CONLLU)
-  assert (universal.words, universal.tags) == (("vamos", "nos"), ("VERB", "PRON"))
 
 
 def test_files_without_tags(tmp_path):
   for text in ("EU\nrejects\n\nPeter\n", "EU _\nrejects _\n"):
     assert read(tmp_path, "a.txt", text)[0].tags == ()
-  assert read(tmp_path, "a.txt", "EU NNP\n", tag_column=3)[0].tags == ()
   assert read(tmp_path, "a.jsonl", '{"tokens": ["EU"], "tags": null}\n')[0].tags == ()
 
 
 def test_json_lines(tmp_path):
   rows = (
-    '{"w": ["EU", "rejects"], "ner": ["B-ORG", "O"]}\n\n'
-    '{"w": [], "ner": []}\n{"w": ["x"], "ner": ["O"]}'
+    '{"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]}\n\n'
+    '{"tokens": [], "tags": []}\n{"tokens": ["x"], "tags": ["O"]}'
   )
-  found = read(tmp_path, "a.jsonl", rows, token_key="w", tag_key="ner")
+  found = read(tmp_path, "a.jsonl", rows)
   assert [each.tags for each in found] == [("B-ORG", "O"), ("O",)]
 
 
@@ -69,19 +58,15 @@ def test_json_lines(tmp_path):
   ("name", "text", "message"),
   [
     ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}', r"2 words and 1 tags in .* line 1 of"),
-    ("a.jsonl", '{"words": ["a"]}', r"the columns tokens. Received: .*a.jsonl.* has words"),
-    ("a.jsonl", '{"tokens": "a b"}', r"list of words. Received: 'a b' in line 1"),
+    ("a.jsonl", '{"words": ["a"]}', r"Received: \{'words': \['a'\]\} in line 1 of .*a.jsonl"),
+    ("a.jsonl", '{"tokens": "a b"}', r"list of words. Received: .*'a b'.* in line 1"),
+    ("a.conllu", "1\tEU\t_\tPROPN\n", r"Received: .*a\.conllu"),
     ("a.txt", "a O\n\nb\n", r"1 words and 0 tags in .* line 3 of .*a.txt"),
   ],
 )
 def test_what_is_no_tagged_file(tmp_path, name, text, message):
   with pytest.raises(UserError, match=message):
     read(tmp_path, name, text)
-
-
-def test_a_row_without_the_column_of_words(tmp_path):
-  with pytest.raises(UserError, match=r"2 columns in line 2 of .*a\.txt.*--token_column"):
-    read(tmp_path, "a.txt", "\nEU NNP\nrejects VBZ O\n", token_column=2)
 
 
 @pytest.mark.parametrize("max_seq_length", [64, 12, 4, 3])

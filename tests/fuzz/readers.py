@@ -11,7 +11,7 @@ import tempfile
 import types
 from typing import Any
 
-from support.tiny_records import SPEC, VOCAB_SIZE, encode_example, random_examples
+from support.tiny_records import RULES, SPEC, VOCAB_SIZE, encode_example, random_examples
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.albert_config import count_parameters
@@ -39,7 +39,7 @@ def records(path: str) -> None:
 
   shutil.rmtree(os.path.join(os.path.dirname(path), "index"), ignore_errors=True)
   assert build_record_index([path]).num_records == len(list(read_records(path)))
-  check_records([path], spec=SPEC, vocab_size=VOCAB_SIZE, type_vocab_size=2)
+  check_records([path], RULES)
   for features in map(decode_example, read_records(path)):
     ids = [*features["input_ids"], *features["masked_lm_ids"]]
     assert set(ids) <= set(range(VOCAB_SIZE))
@@ -138,6 +138,32 @@ def corpus(path: str) -> None:
   for document in iter_documents(path, options, stats=CorpusStats()):
     assert all(sentence.strip() == sentence != "" and "\n" not in sentence for sentence in document)
     "".join(document).encode()  # No lone surrogate.
+
+
+def make_records(path: str, values: dict[str, Any]) -> None:
+  """Makes records of a text with these settings: they are valid, have a summary, and are found again."""
+  from tfrecords_tools.inspection import inspect_files
+  from tfrecords_tools.pretraining.create import create_records
+  from tfrecords_tools.pretraining.job import make_job
+  from tfrecords_tools.pretraining.local import make_locally
+  from tfrecords_tools.pretraining.settings import RecordSettings
+  from tfrecords_tools.pretraining.statistics import format_summary
+
+  options = {name: values.pop(name) for name in ("input_format", "language") if name in values}
+  folder = os.path.dirname(path)
+  tokenizer = load_tokenizer(f"{folder}/spm.model")
+  job = make_job(
+    [path],
+    f"{folder}/records",
+    tokenizer=tokenizer,
+    settings=RecordSettings(**values),
+    options=CorpusOptions(**options),
+  )
+  manifest = create_records(job, make_locally)
+  assert "train   instances" in format_summary(manifest)
+  paths = [f"{folder}/records/{file.name}" for file in manifest.files]
+  assert inspect_files(paths, tokenizer, validate=True).problems == []
+  assert create_records(job, make_locally) == manifest
 
 
 @functools.cache

@@ -17,9 +17,12 @@ import tensorflow as tf
 from albert_tf import AlbertClassifier, AlbertPreprocessor, AlbertQuestionAnswering, AlbertTagger
 from albert_tf.errors import UserError
 from albert_tf.keras_api import labels
+from albert_tf.keras_api.heads import squad_losses
+from albert_tf.keras_api.logits import metrics_of_logits
 
 NAMES = ["bad", "good", "1"]
 IDS = {"input_ids": np.ones([3, 5], np.int32)}
+TAGGED = IDS | {"word_positions": np.array([[1, 2], [1, 0], [0, 0]])}
 VALUES = st.sampled_from([
   0, 1, 2, 3, -1, True, 0.0, 0.5, 1.0, math.nan, math.inf, 1e39, -1e308, 2**31, 2**63, -(2**63), 10**400, 1j, None,
   "", "bad", "good", "1", "x", "\ud800", b"bad", b"\xff", np.int64(1), np.float32(2), np.str_("bad"), object,
@@ -45,13 +48,13 @@ def model_of(kind: str) -> Any:
   if kind == "answers":
     return AlbertQuestionAnswering(config)
   if kind == "tags":
-    model = AlbertTagger(config, task=AlbertTagger.make_task(label_names=NAMES))
+    model = AlbertTagger(config, label_names=NAMES)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
     model.compile(loss=loss)
     return model
   if kind == "regression":
-    return AlbertClassifier(config, head_options={"num_labels": 1})
-  return AlbertClassifier(config, task=AlbertClassifier.make_task(label_names=NAMES, problem=kind))
+    return AlbertClassifier(config, num_labels=1)
+  return AlbertClassifier(config, label_names=NAMES, problem=kind)
 
 
 @functools.cache
@@ -68,15 +71,74 @@ RANGES = {"classification": (-1e39, 1e39), "multi_label": (0, 1), "regression": 
 def test_labels(name: str, value: Any) -> None:
   model = model_of(name)
   if name == "answers":
-    value = {"start_log_probs": value}
+    value = dict.fromkeys(squad_losses("2.0"), value)
   with contextlib.suppress(UserError):
-    checked = model.checked_labels(value, IDS)
+    checked = model.checked_labels(value, TAGGED if name == "tags" else IDS)
     for array in tf.nest.flatten(checked):
       lowest, highest = RANGES[name]
       assert array.dtype.kind in "iuf"
       assert np.all((array.astype(float) >= lowest) & (array.astype(float) <= highest))
+      if name == "tags":
+        assert np.all(array[TAGGED["word_positions"] == 0] == -1)
       if name == "classification" and array.ndim == 1:
         assert set(array.tolist()) <= {0, 1, 2}
+
+
+class Frame:
+  """What a data frame of pandas has."""
+
+  def __init__(self, columns: dict[Any, Any]):
+    self.columns = list(columns)
+    self._columns = columns
+
+  def __getitem__(self, name: Any) -> Any:
+    return self._columns[name]
+
+
+COLUMN = st.lists(st.sampled_from([0, 1]), min_size=3, max_size=3)
+COLUMNS = st.dictionaries(st.sampled_from([*NAMES, 1, "x", None]), COLUMN | VALUES, max_size=4)
+# All labels, in any order.
+COLUMNS |= st.permutations(NAMES).flatmap(
+  lambda names: st.fixed_dictionaries(dict.fromkeys(names, COLUMN))
+)
+
+
+@fuzz(columns=COLUMNS, form=st.sampled_from([dict, Frame]))
+def test_labels_by_name(columns: dict[Any, Any], form: Any) -> None:
+  """Each column is the label of its name, in whatever order the columns are."""
+  with contextlib.suppress(UserError):
+    checked = model_of("multi_label").checked_labels(form(columns), IDS)
+    by_name = {labels.name_of(name): column for name, column in columns.items()}
+    assert set(by_name) == set(NAMES)
+    for name, column in zip(NAMES, checked.T, strict=True):
+      np.testing.assert_array_equal(column, np.asarray(by_name[name], float))
+
+
+CUTS = st.sampled_from([0.1, 0.3, 0.5, 0.7])
+CELLS = st.tuples(st.integers(0, 1), st.floats(-3, 3, width=32))
+TABLE = st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=4)
+METRICS = {
+  "accuracy": lambda cut: keras.metrics.BinaryAccuracy(threshold=cut),
+  "precision": lambda cut: keras.metrics.Precision(thresholds=cut),
+  "recall": lambda cut: keras.metrics.Recall(thresholds=cut),
+  "f1": lambda cut: keras.metrics.F1Score(threshold=cut, average="micro"),
+  "auc": lambda cut: keras.metrics.AUC(num_thresholds=9),
+  "entropy": lambda cut: keras.metrics.BinaryCrossentropy(),
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+@fuzz(cost=4, table=TABLE, cut=CUTS)
+def test_metrics_of_logits(name: str, table: Any, cut: float) -> None:
+  """A metric of logits is Keras' metric of their probabilities."""
+  cells = np.array(table, np.float32)
+  gold, logits = cells[..., 0], cells[..., 1]
+  of_probabilities = METRICS[name](cut)
+  of_probabilities.update_state(gold, tf.sigmoid(logits))
+  loss = keras.losses.BinaryCrossentropy(from_logits=True)
+  (of_logits,) = metrics_of_logits([METRICS[name](cut)], loss, lambda output: "sigmoid")
+  of_logits.update_state(gold, tf.constant(logits))
+  np.testing.assert_array_equal(of_logits.result(), of_probabilities.result())
 
 
 @fuzz(value=forms())

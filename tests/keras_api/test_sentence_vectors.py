@@ -78,6 +78,18 @@ def test_pairs_without_numbers_or_as_a_list_are_refused(run):
     model.fit((TEXTS, TEXTS[::-1]), [0, 1, 2, float("nan")])
 
 
+def test_similarities_of_another_range_are_refused(run):
+  model = AlbertSentenceEncoder.from_pretrained(run)
+  model.compile("sgd", loss=cosine_regression)
+  pairs = (TEXTS, TEXTS[::-1])
+  np.testing.assert_array_equal(model.checked_labels([0, 1, 0.5, 0.25], {}), [0, 1, 0.5, 0.25])
+  for wrong, received in (([0, 2.5, 5, 1], "from 0 to 1. Received: 2.5"), ([0, 1, 1, -1], "-1")):
+    with pytest.raises(UserError, match=received):
+      model.fit(pairs, wrong)
+  model.compile("sgd", loss=InBatchNegatives())
+  assert model.checked_labels([7, 7, 9, 1], {}).tolist() == [7, 7, 9, 1]
+
+
 def numpy_loss(vectors, numbers, temperature):
   """The loss of each row: softmax over its own candidates and one of each other group."""
   unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)

@@ -81,6 +81,11 @@ def in_folder(run, tmp_path, monkeypatch):
   rows = "".join(f"{text},{number % 2}\n" for number, text in enumerate(TEXTS * 4))
   for name in ("train.csv", "dev.csv"):
     (tmp_path / name).write_text("review,stars\n" + rows)
+  (tmp_path / "glue/STS-B").mkdir(parents=True)
+  pairs = zip(TEXTS, TEXTS[::-1], (0.0, 5.0, 1.5), strict=True)
+  rows = "".join(f"{first}\t{second}\t{score}\n" for first, second, score in pairs)
+  for name in ("train.tsv", "dev.tsv"):
+    (tmp_path / "glue/STS-B" / name).write_text("sentence1\tsentence2\tscore\n" + rows)
   return tmp_path
 
 
@@ -114,6 +119,7 @@ def blocks(path, heading):
     ("docs/checkpoints.md", ""),
     ("docs/own_domain.md", ""),
     pytest.param("docs/finetuning.md", "", marks=pytest.mark.slow),
+    pytest.param("docs/finetuning_tasks.md", "", marks=pytest.mark.slow),
     pytest.param("docs/overlapping_labels.md", "", marks=pytest.mark.slow),
     pytest.param("docs/keras.md", "", marks=pytest.mark.slow),
     pytest.param("docs/hidden_states.md", "", marks=pytest.mark.slow),
@@ -232,37 +238,6 @@ def test_a_tpu_gets_one_length(run, monkeypatch):
 
 
 @pytest.mark.slow
-def test_low_rank_additions(run, tmp_path, capsys):
-  """Only they and the head are trained; in checkpoint and export they are merged into the kernels."""
-  model = AlbertClassifier.from_pretrained(run, num_labels=2, lora_rank=2)
-  plain = AlbertClassifier.from_pretrained(run, num_labels=2)
-  plain.head.set_weights(model.head.get_weights())
-  np.testing.assert_array_equal(model(TEXTS), plain(TEXTS))  # Nothing changes at first.
-  before = {name: v.numpy() for name, v in named_variables(model).items()}
-  model.compile(AdamW(0.1), loss=LOSS)
-  model.fit(TEXTS, [0, 1, 1], epochs=2, verbose=0)
-  changed = {
-    name for name, v in named_variables(model).items() if np.any(v.numpy() != before[name])
-  }
-  lora = {name for name in before if name.endswith(("lora_a", "lora_b"))}
-  assert len(lora) == 12
-  assert changed == lora | {"output_weights", "output_bias"}
-  want = model.predict(TEXTS, verbose=0)
-  model.save(tmp_path / "m.keras")
-  again = keras.saving.load_model(tmp_path / "m.keras")
-  np.testing.assert_array_equal(again.predict(TEXTS, verbose=0), want)
-  model.save_pretrained(tmp_path / "saved")
-  again = AlbertClassifier.from_pretrained(tmp_path / "saved")
-  assert not any("lora" in name for name in named_variables(again))
-  np.testing.assert_allclose(again.predict(TEXTS, verbose=0), want, atol=1e-4)
-  # As Keras is called.
-  model.export(tmp_path / "e", "tf_saved_model", verbose=True, input_signature=None)
-  assert str(tmp_path / "e") in capsys.readouterr().out
-  probabilities = served(tmp_path / "e")["probabilities"]
-  np.testing.assert_allclose(probabilities, tf.nn.softmax(want), atol=1e-4)
-
-
-@pytest.mark.slow
 def test_the_encoder_inside_a_functional_model(run, tmp_path):
   encoder = AlbertEncoder.from_pretrained(run)
   encoder.trainable = False
@@ -331,6 +306,31 @@ def test_the_head_of_another_task_is_not_taken(run, tmp_path):
   assert of_two.head.get_weights()[0].shape[0] == 2
 
 
+def test_a_fine_tuned_run_has_its_own_labels(run, tmp_path):
+  """In another order every answer would be another; labels without names may get some."""
+  trained = tmp_path / "trained"
+  AlbertClassifier.from_pretrained(run, label_names=["no", "yes"]).save_pretrained(trained)
+  read = AlbertClassifier.from_pretrained
+  assert read(trained, label_names=["no", "yes"]).task.label_names == ("no", "yes")
+  for names in (["yes", "no"], ["no", "yes", "maybe"], ["a", "b"], ["no"]):
+    with pytest.raises(UserError, match=r"label_names=\('\w+'.*trained/.* with \('no', 'yes'\)"):
+      read(trained, label_names=names)
+
+  numbered = tmp_path / "numbered"
+  read(run, num_labels=2).save_pretrained(numbered)
+  want = read(numbered)
+  named = read(numbered, label_names=["no", "yes"])
+  assert named.task.label_names == ("no", "yes")
+  np.testing.assert_array_equal(named.head.get_weights()[0], want.head.get_weights()[0])
+  for names in ([1, 0], ["1", "2"], ["a", "b", "c"]):
+    with pytest.raises(UserError, match=r"numbered/.* with \('0', '1'\)"):
+      read(numbered, label_names=names)
+
+  AlbertQuestionAnswering.from_pretrained(run, squad_version="1.1").save_pretrained(tmp_path / "qa")
+  with pytest.raises(UserError, match=r"squad_version='2.0'.* with '1.1'"):
+    AlbertQuestionAnswering.from_pretrained(tmp_path / "qa", squad_version="2.0")
+
+
 @pytest.mark.parametrize(
   ("options", "message"),
   [
@@ -339,7 +339,6 @@ def test_the_head_of_another_task_is_not_taken(run, tmp_path):
     ({"num_labels": -1}, "num_labels"),
     ({"max_len": 9}, "max_length, .* Received: max_len"),
     ({"head_dropout": 0.1}, "classifier_dropout"),
-    ({"lora_rank": -1}, "lora_rank"),
     ({"max_length": "32"}, "max_length"),
     ({"num_labels": None, "label_names": "ab"}, "label_names"),
     ({"path": "albert-base-v2"}, "albert-base-v2.*downloaded"),
@@ -355,6 +354,7 @@ def test_texts_and_labels_that_are_refused(run, classifier):
   tokenizer = classifier.preprocessor.tokenizer
   choices = {"context": TEXTS[:2], "question": TEXTS[:2], "choices": [["a"], ["b", "c"]]}
   rows = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1]))
+  named = tf.data.Dataset.from_tensor_slices((TEXTS, ["bad", "good", "good"])).batch(2)
   for call, message in [
     (lambda: classifier.predict("one"), "Put it in a list"),
     (lambda: classifier.predict(["a", None]), "text with None among them"),
@@ -362,7 +362,12 @@ def test_texts_and_labels_that_are_refused(run, classifier):
     (lambda: classifier.predict(["a\ud800"]), "surrogate"),
     (lambda: classifier.predict(np.array("abc")), "the shape"),
     (lambda: classifier.predict(text for text in TEXTS), "Put it in a list"),
-    (lambda: classifier.fit(TEXTS), "needs y"),
+    (lambda: classifier.fit(TEXTS), "`fit` needs y"),
+    (lambda: classifier.fit(TEXTS, [0, 1, 1], validation_data=(TEXTS,)), "`validation_data` needs"),
+    (lambda: classifier.fit(rows.batch(2).map(lambda x, _: x)), "`fit` needs y"),
+    (lambda: classifier.evaluate(TEXTS), "`evaluate` needs y"),
+    (lambda: classifier.test_on_batch(TEXTS), "`test_on_batch` needs y"),
+    (lambda: classifier.fit(named), r"strings, in that of fit\. .*as_numpy_iterator"),
     (lambda: classifier.fit(TEXTS, ["bad", "good", "ugly"]), "bad, good. Received: ugly in row 2"),
     (lambda: classifier.fit(TEXTS, [[1, 0], [0, 1], [0, 1]]), r"one class of each text, \[n\]"),
     (lambda: classifier(ids), "a mapping with input_ids"),
@@ -446,11 +451,14 @@ def test_labels_that_do_not_exclude_each_other(run, tmp_path, options, labels):
   assert model.task == of_folder.task == keras.saving.load_model(tmp_path / "m.keras").task
 
 
-def test_the_model_of_a_file_exports_its_one_label_with_a_probability(run, tmp_path):
+def test_the_model_of_a_file_exports_its_one_label_with_a_probability(run, tmp_path, capsys):
   model = AlbertClassifier.from_pretrained(run, num_labels=1)
   model.compile("sgd", loss=keras.losses.BinaryCrossentropy(from_logits=True))
   model.save(tmp_path / "m.keras")
-  keras.saving.load_model(tmp_path / "m.keras").export(tmp_path / "e")
+  of_file = keras.saving.load_model(tmp_path / "m.keras")
+  # As Keras is called.
+  of_file.export(tmp_path / "e", "tf_saved_model", verbose=True, input_signature=None)
+  assert str(tmp_path / "e") in capsys.readouterr().out
   answers = served(tmp_path / "e")
   want = tf.sigmoid(model(TEXTS))
   np.testing.assert_allclose(answers["probabilities"], want, atol=1e-5)
@@ -544,6 +552,9 @@ def test_texts_in_every_form_that_keras_takes(classifier):
   assert history["val_loss"][0] == pytest.approx(loss, rel=1e-5)
   with pytest.raises(UserError, match="Received: 7 in row 1"):
     classifier.fit(Batches([0, 7, 1]), verbose=0)
+  # Weights without labels stay weights.
+  _, labels, weights = classifier.prepared_batch((TEXTS, None, [0.0, 1.0, 2.0]))
+  assert (labels, weights.tolist()) == (None, [0.0, 1.0, 2.0])
 
 
 def test_choices_and_words_in_every_form(run):

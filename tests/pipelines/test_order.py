@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from support.tiny_records import SPEC, ids_of
+from support.tiny_records import RULES, ids_of
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
@@ -216,7 +216,7 @@ def index_of(blocks_per_file):
 
 def batches(kind, index):
   options = {"global_batch_size": 32, "shard": HostShard(num_replicas=4, num_hosts=2, host=1)}
-  parse = functools.partial(parse_pretraining_batch, spec=SPEC)
+  parse = functools.partial(parse_pretraining_batch, rules=RULES)
   if kind == "evaluation":
     return evaluation_batches(index, parse, num_steps=1, **options)
   if kind == "fresh":

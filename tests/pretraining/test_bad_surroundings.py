@@ -10,13 +10,14 @@ import pytest
 from support.commands.command_runs import end, start, write_inputs
 from support.made_records import contents
 from support.tiny_pretraining import after_report, newest_values, tiny_settings, with_changes
-from support.tiny_records import random_examples, write_records
 from support.tiny_step import EAGER_INPUT, eagerly
 
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
 from albert_tf.pretraining.run import run_pretraining
+from albert_tf.records import frame_record
+from albert_tf.records.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from albert_tf.runs.metrics_log import read_metrics
 
 pytestmark = pytest.mark.filterwarnings(EAGER_INPUT)
@@ -50,6 +51,29 @@ def test_a_truncated_checkpoint_is_named_and_taking_it_away_continues_from_the_o
   for path in checkpoints.glob("model.ckpt-4.*"):
     path.unlink()
   assert run_pretraining(copied, check_only=True) is None
+
+
+def test_a_cut_run_json_is_replaced_by_that_of_the_same_command(copied, finished, tmp_path):
+  damaged = pathlib.Path(copied.output_dir, "run.json")
+  damaged.write_bytes(damaged.read_bytes()[:-20])
+  with pytest.raises(UserError, match=rf"{damaged} .*another --output_dir"):
+    run_pretraining(copied)
+  elsewhere = with_changes(finished, output_dir=str(tmp_path / "elsewhere"), num_train_steps=1)
+  with eagerly():
+    run_pretraining(elsewhere)
+    shutil.copy(tmp_path / "elsewhere/run.json", damaged)
+    assert run_pretraining(copied).step == 6
+
+
+def test_without_the_line_where_it_was_cut_the_reports_go_on(copied):
+  path = pathlib.Path(copied.output_dir, "metrics.jsonl")
+  path.write_bytes(path.read_bytes()[:-20])
+  with eagerly():
+    with pytest.raises(UserError, match=rf"line 2 of {path} .*emove that line"):
+      run_pretraining(copied)
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    assert run_pretraining(copied).step == 6
+  assert [report["step"] for report in read_metrics(str(path))] == [2, 6]
 
 
 def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
@@ -95,18 +119,49 @@ def test_a_run_whose_directory_was_taken_over_ends_at_its_next_report_and_writes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("harm", ["deleted", "shrunk"])
-def test_records_that_vanish_or_shrink_during_the_run_are_named(finished, tmp_path, harm):
-  records = tmp_path / "train-0.tfrecord"
-  shutil.copy(finished.input_files[0], records)
+@pytest.mark.parametrize(
+  ("harm", "split"),
+  [("deleted", "train"), ("shrunk", "eval"), ("replaced", "train"), ("replaced", "eval")],
+)
+def test_records_that_change_during_the_run_are_named_and_putting_them_back_continues(
+  finished, tmp_path, harm, split
+):
+  folder = pathlib.Path(finished.input_files[0]).parent
+  for name in ("train-0.tfrecord", "eval-0.tfrecord"):
+    shutil.copy(folder / name, tmp_path)
+  records = tmp_path / f"{split}-0.tfrecord"
 
   def do_harm():
-    records.unlink() if harm == "deleted" else write_records(records, random_examples(40, seed=1))
+    if harm == "deleted":
+      records.unlink()
+    elif harm == "shrunk":
+      records.write_bytes(records.read_bytes()[: 271 * 4])
+    else:  # Sound records at other places, in a file of the same size.
+      records.write_bytes(with_a_longer_record(records.read_bytes()))
 
-  paths = {"input_files": (str(records),), "output_dir": str(tmp_path / "run")}
-  settings = with_changes(finished, num_train_steps=1000, **paths)
-  with after_report(2, do_harm), pytest.raises(UserError, match="The same command continues"):
+  settings = dataclasses.replace(
+    with_changes(finished, num_train_steps=1000),
+    input_files=(str(tmp_path / "train-0.tfrecord"),),
+    eval_input_files=(str(records),) if split == "eval" else (),
+    output_dir=str(tmp_path / "run"),
+  )
+  with after_report(2, do_harm), pytest.raises(UserError, match=f"Received: {records}, .* back"):
     run_pretraining(settings)
+  shutil.copy(folder / records.name, records)
+  with eagerly():
+    assert run_pretraining(settings, check_only=True) is None
+
+
+def with_a_longer_record(shard: bytes) -> bytes:
+  """The records of a file, two in the middle now one, with an unknown field at its end."""
+  size = 271  # Of a framed record.
+  start = (
+    len(shard) * 9 // 10 // size * size
+  )  # In 70 records it is 63: one before the second block.
+  record = shard[start + HEADER_BYTES : start + size - FOOTER_BYTES]
+  field = b"\x7a" + bytes([(size - 3) % 128 + 128, (size - 3) // 128])  # Field 15, its length.
+  longer = frame_record(record + field + bytes(size - 3))
+  return shard[:start] + longer + shard[start + 2 * size :]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """--dry_run makes one update and one evaluation, refuses what the run would refuse, and writes nothing."""
 
 import dataclasses
+import os
 
 import keras
 import numpy as np
@@ -102,12 +103,15 @@ def test_bad_evaluation_records_are_refused_before_anything_is_written(
   (tmp_path / "short").write_bytes(short_record())
   foreign = [{**e, "masked_lm_ids": np.array([36, 5, 99])} for e in good[:2]]
   third = [{**e, "segment_ids": np.full(10, 2)} for e in good[:2]]
+  weights = np.array([1, np.nan, 0], np.float32)
+  endless = [*good[:250], {**good[0], "masked_lm_weights": weights}]
   settings = tiny_settings(folder, "run", max_eval_steps=100)
   for eval_input_files, received in (
     (broken(tmp_path, "late", good, 271 * 290 + 60), r"late, record 290 .*the data"),
     ((str(tmp_path / "short"),), "9 values of input_ids, expected 10"),
     (broken(tmp_path, "foreign", foreign), "99 in masked_lm_ids of .*foreign"),
     (broken(tmp_path, "third", third), "2 in segment_ids of .*third"),
+    (broken(tmp_path, "endless", endless), "nan in masked_lm_weights of .*endless, record 250"),
   ):
     changed = dataclasses.replace(settings, eval_input_files=eval_input_files)
     with pytest.raises(UserError, match=received):
@@ -128,11 +132,35 @@ def test_a_bad_record_beyond_the_first_ones_is_named_when_it_is_read(
   build_record_index([path])  # As if it had been made with the records: nobody walks them.
   if kind == "damaged":
     broken(tmp_path, "late", good, 271 * 250 + 60)
+    os.utime(path, (0, 0))  # In a bucket, times would not tell.
   settings = tiny_settings(folder, "run", input_files=(path,), eval_input_files=())
   settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
   number = {"damaged": 250, "short": 300}[kind]
   with pytest.raises(UserError, match=rf"late, record {number}\b"):
     run_pretraining(settings, check_only=check_only)
+
+
+@pytest.mark.parametrize(
+  ("feature", "values"),
+  [
+    ("next_sentence_labels", [7]),
+    ("masked_lm_weights", [1, np.nan, 0]),
+    ("masked_lm_weights", [1e6, 0, 0]),
+    ("masked_lm_ids", [2**32 + 7, 5, 5]),  # 7, if it were cut to 32 bits.
+  ],
+)
+def test_a_value_out_of_its_bounds_beyond_the_first_records_is_named(
+  folder, tmp_path, feature, values
+):
+  examples = random_examples(300, seed=3)
+  examples[250][feature] = np.array(values, examples[250][feature].dtype)
+  settings = tiny_settings(
+    folder, "run", input_files=broken(tmp_path, "late", examples), eval_input_files=()
+  )
+  settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
+  wrong = {1: "nan", 1e6: "1000000.0"}.get(values[0], values[0])
+  with pytest.raises(UserError, match=rf"Received: {wrong} in {feature} of .*late, record 250\b"):
+    run_pretraining(settings)
 
 
 def test_the_rest_that_a_run_would_refuse(folder):

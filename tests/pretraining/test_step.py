@@ -269,6 +269,8 @@ def test_a_batch_that_cannot_be_divided_is_refused():
   config = StepConfig(global_batch_size=30, gradient_accumulation_steps=4)
   with pytest.raises(UserError, match=r"train_batch_size=30, 2 replicas.*Use 24\."):
     config.micro_batch_size(2)
+  with pytest.raises(UserError, match=r"--gradient_accumulation_steps=0, .*compile_for_tpu\.py"):
+    StepConfig(gradient_accumulation_steps=0).micro_batch_size(2)
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,17 @@ def test_fresh_masks_need_one_rule(tmp_path):
     _describe([*one, *other]).masking(None)
 
 
+@pytest.mark.parametrize(
+  ("given", "share", "predictions"),
+  [(None, 0.15, 20), (0.15, 0.15, 19), (0.3, 0.3, 38)],  # Of 128 tokens.
+)
+def test_a_given_share_of_fresh_masks_counts_though_the_records_have_it(
+  tmp_path, given, share, predictions
+):
+  masking = _describe(_directory(tmp_path, "a")[0]).masking(given)
+  assert (masking.masked_lm_prob, masking.max_predictions_per_seq) == (share, predictions)
+
+
 def test_a_manifest_is_read_back_and_compared(tmp_path):
   _directory(tmp_path, "a")
   loaded = Manifest.find(str(tmp_path / "a"))

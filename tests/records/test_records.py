@@ -5,7 +5,7 @@ import pytest
 from support.tiny_records import encode_example
 
 from albert_tf.errors import UserError
-from albert_tf.records import PretrainingSpec
+from albert_tf.records import PretrainingSpec, RecordRules
 from albert_tf.records import features as names
 
 
@@ -30,6 +30,7 @@ def test_bytes_equal_protobuf_and_parse_back():
   from albert_tf.records.parse import parse_pretraining_batch
 
   spec = PretrainingSpec(max_seq_length=37, max_predictions_per_seq=5)
+  rules = RecordRules(spec, vocab_size=3_000_000, type_vocab_size=2)
   all_features = [_features(spec, seed) for seed in range(3)]
   serialized = [encode_example(features) for features in all_features]
   for features, data in zip(all_features, serialized, strict=True):
@@ -38,7 +39,7 @@ def test_bytes_equal_protobuf_and_parse_back():
       kind = "float_list" if name in names.FLOAT_FEATURES else "int64_list"
       getattr(message.features.feature[name], kind).value.extend(values.tolist())
     assert data == message.SerializeToString(deterministic=True)
-  batch = parse_pretraining_batch(tf.constant(serialized), spec)
+  batch = parse_pretraining_batch(tf.constant(serialized), rules)
   assert batch[names.SENTENCE_ORDER_LABELS].shape == (3,)
   for row, features in enumerate(all_features):
     for name in set(features) - {names.TOKEN_BOUNDARY}:

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 
 import numpy as np
 
@@ -33,7 +34,9 @@ def test_no_pattern_for_shards_matches_it(tmp_path):
 def test_a_start_reads_indexes_only(tmp_path, monkeypatch, capsys):
   shards = [write_shard(tmp_path / f"train-{n}.tfrecord", 200, seed=n) for n in range(3)]
   first = build_record_index(shards)
-  assert capsys.readouterr().err == "3 of 3 record files have no index: reading them once\n"
+  assert capsys.readouterr().err == (
+    "3 of 3 record files have no index, or are newer than it: reading them once\n"
+  )
   opened = []
   read = files.open_binary
   monkeypatch.setattr(files, "open_binary", lambda path: opened.append(path) or read(path))
@@ -49,6 +52,24 @@ def test_the_index_of_another_size_is_made_again(tmp_path):
   build_record_index([shard])
   write_shard(pathlib.Path(shard), 130)
   assert build_record_index([shard]).num_records == 130
+
+
+def test_records_changed_in_place_have_another_content_and_copied_ones_the_same(tmp_path):
+  shard = write_shard(tmp_path / "train-0.tfrecord", 100, length=40)
+  before = build_record_index([shard]).content
+  made = os.stat(index_path(shard)).st_mtime_ns
+
+  # A copy is newer than its index, too.
+  copied = tmp_path / "copied"
+  shutil.copytree(tmp_path, copied)
+  os.utime(copied / "train-0.tfrecord", ns=(made + 1, made + 1))
+  assert build_record_index([str(copied / "train-0.tfrecord")]).content == before
+
+  write_shard(pathlib.Path(shard), 100, length=40, seed=1)
+  os.utime(shard, ns=(made + 1, made + 1))
+  changed = build_record_index([shard]).content
+  assert changed != before
+  assert build_record_index([shard]).content == changed  # By the new index.
 
 
 def test_records_that_may_only_be_read_are_walked_in_memory(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from albert_tf import AlbertEncoder, compat, tpu_host
 from albert_tf.errors import UserError
+from albert_tf.files import MissingFileError
 from albert_tf.runs import distribution
 from albert_tf.runs.distribution import make_strategy
 from albert_tf.runs.failures import readable_errors
@@ -179,6 +180,10 @@ CONTINUES = "The same command"
     ),
     (tf.errors.DataLossError(None, None, "corrupted record at 1367"), ["at 1367", CONTINUES]),
     (OSError(28, "No space left on device"), ["No space left on device", "Free disk"]),
+    (
+      MissingFileError(2, "No such file", "train-0"),
+      ["train-0: No such file", "Restore", CONTINUES],
+    ),
   ],
 )
 def test_what_a_runtime_says_comes_with_advice(error, words):

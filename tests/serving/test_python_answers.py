@@ -8,6 +8,7 @@ import pytest
 from serving.conftest import TASKS
 from support.tiny_run import as_bytes, write_fine_tuned_run
 from support.tiny_step import eagerly
+import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad.features import make_features
@@ -163,6 +164,87 @@ def test_answer_strings_train_the_rows_of_run_squad(key: str, exported) -> None:
   model.compile("adam", run_eagerly=True)  # The losses are those of run_squad.py.
   history = model.fit(inputs, answers, validation_data=(inputs, answers), verbose=0).history
   assert np.isfinite([*history["loss"], *history["val_loss"]]).all()
+
+
+CONTEXTS = ["the sky is the sky", "small birds sing", "grass"]
+COLUMN = np.empty(3, object)
+COLUMN[:] = [["sky"], ["birds"], []]
+
+
+@pytest.fixture(scope="module")
+def reader(config, tokenizer, tmp_path_factory) -> Any:
+  """A model of SQuAD 2.0, compiled; it computes eagerly."""
+  folder = tmp_path_factory.mktemp("reader") / "run"
+  model = write_fine_tuned_run(folder, TASKS["squad_2.0"], config, tokenizer)
+  model = type(model).from_pretrained(folder, max_length=32)
+  model.compile("adam", run_eagerly=True)
+  return model
+
+
+@pytest.mark.parametrize(
+  "answers",
+  [
+    [["sky", "the sky"], ("birds",), []],
+    np.array([["sky", "x"], ["birds", "x"], ["", "x"]]),
+    COLUMN,
+    [{"text": ["sky", "x"], "answer_start": [4, 1]}, {"text": "birds"}, {"text": []}],
+    # SQuAD's file has a list of mappings.
+    [[{"text": "sky", "answer_start": 4}], ["birds"], []],
+    {"text": [["sky"], ["birds"], []], "answer_start": [[4], np.array([6]), []]},
+  ],
+  ids=["lists", "matrix", "column", "mappings", "lists of mappings", "mapping of columns"],
+)
+def test_answers_in_every_form(reader: Any, answers: Any) -> None:
+  inputs = {"question": QUESTIONS[:3], "context": CONTEXTS}
+  _, want = reader._prepared(inputs, ["sky", "birds", ""])
+  _, got = reader._prepared(inputs, answers)
+  for name, positions in want.items():
+    np.testing.assert_array_equal(got[name], positions)
+
+
+def test_the_start_of_an_answer_decides_which_occurrence_it_is(reader: Any) -> None:
+  inputs = {"question": QUESTIONS[:1], "context": CONTEXTS[:1]}
+  starts = []
+  for start in (4, 15):
+    _, labels = reader._prepared(inputs, [{"text": "sky", "answer_start": start}])
+    starts.append(labels["start_log_probs"][0])
+  assert starts[0] < starts[1]
+  with pytest.raises(UserError, match=r"row 0: 'sky' at character 5.*Correct the row"):
+    reader._prepared(inputs, [{"text": "sky", "answer_start": 5}])
+
+
+@pytest.mark.parametrize(
+  ("answers", "received"),
+  [
+    ([None, "birds", ""], "in row 0: None. Write"),
+    (["sky", float("nan"), ""], "in row 1: nan. Write"),
+    ([["sky"], [None], []], r"in row 1: \[None\]. Write"),
+    ([1, 2, 3], "in row 0: 1. Write"),
+    ([{"texts": "sky"}] * 3, "in row 0: {'texts': 'sky'}. Write"),
+    ([{"text": "sky", "answer_start": "4"}] * 3, "in row 0: .*'answer_start': '4'}. Write"),
+    ({"text": ["sky", "birds", ""], "answer_start": [4]}, "3 in text, and 1 in"),
+    ({"text": ["sky"]}, "3 contexts, 1 answers"),
+    ([], "3 contexts, 0 answers"),
+    ("sky", "'sky', for all. Put it in a list"),
+    (None, "`fit` needs y, an answer"),
+  ],
+)
+def test_what_is_no_answer_is_refused(reader: Any, answers: Any, received: str) -> None:
+  with pytest.raises(UserError, match=received):
+    reader.fit({"question": QUESTIONS[:3], "context": CONTEXTS}, answers)
+
+
+def test_answers_of_a_data_set_are_read_in_batches(reader: Any) -> None:
+  inputs = {"question": QUESTIONS[:3], "context": CONTEXTS}
+  answers = ["sky", "birds", ""]
+  data = tf.data.Dataset.from_tensor_slices((inputs, answers)).batch(2)
+  for options in ({"x": data}, {"x": inputs, "y": answers, "validation_data": data}):
+    with pytest.raises(UserError, match=r"Received: strings, .*as_numpy_iterator\(\)"):
+      reader.fit(**options)
+  history = reader.fit(
+    data.repeat().as_numpy_iterator(), steps_per_epoch=2, epochs=2, verbose=0
+  ).history
+  assert np.isfinite(history["loss"]).all()
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.records import PretrainingSpec, frame_record
+from albert_tf.records import PretrainingSpec, RecordRules, frame_record
 from albert_tf.records.encode import encode_packed, pack_varints
 from albert_tf.records.features import FLOAT_FEATURES
 
 SPEC = PretrainingSpec(max_seq_length=10, max_predictions_per_seq=3)
 VOCAB_SIZE = 37
+RULES = RecordRules(SPEC, vocab_size=VOCAB_SIZE, type_vocab_size=2)
 
 
 def tiny_config(**changes: Any) -> AlbertConfig:

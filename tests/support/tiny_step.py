@@ -5,7 +5,7 @@ import contextlib
 import functools
 from typing import Any
 
-from support.tiny_records import SPEC
+from support.tiny_records import RULES
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
@@ -71,7 +71,7 @@ def distributed_iterator(
   strategy: tf.distribute.Strategy, index: RecordIndex, batch_size: int
 ) -> Iterator[Any]:
   def batches_of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
-    parse = functools.partial(parse_pretraining_batch, spec=SPEC)
+    parse = functools.partial(parse_pretraining_batch, rules=RULES)
     shard = host_shard(strategy, context)
     return training_batches(index, parse, seed=5, global_batch_size=batch_size, shard=shard)
 

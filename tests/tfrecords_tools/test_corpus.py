@@ -285,6 +285,27 @@ def test_enumerators_stay_with_their_sentence():
   assert split_sentences(" \n ") == []
 
 
+@pytest.mark.parametrize("language", ["german", "DE", "de_DE", "de-AT", "xx", "tr", ""])
+def test_a_language_without_rules_is_not_taken_for_english(language):
+  with pytest.raises(UserError, match=rf", de, .*Received: '{language}'.*--language=en"):
+    CorpusOptions(language=language)
+
+
+@pytest.mark.parametrize(
+  ("language", "sentences"),
+  [
+    ("de", ["Am 3. Oktober war es.", "Er kam."]),
+    ("el", ["Ήρθε;", "Ναι."]),
+    ("zh", ["你好。", "再见！", "真的？"]),
+  ],
+)
+def test_sentences_end_by_the_rules_of_their_language(tmp_path, language, sentences):
+  joiner = "" if language == "zh" else " "
+  content = joiner.join(sentences).encode()
+  options = {"input_format": "paragraphs", "language": language}
+  assert _read(tmp_path / "in.txt", content, **options)[0] == [sentences]
+
+
 # ---------------------------------------------------------------------- what `auto` takes a file for
 
 

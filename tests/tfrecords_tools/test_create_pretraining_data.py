@@ -5,8 +5,10 @@ import dataclasses
 import functools
 import importlib.metadata
 import itertools
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -15,9 +17,12 @@ from unittest import mock
 
 import google_crc32c
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support import tiny_corpus
-from support.commands.script_runs import run_command
+from support.commands.documented_values import documented_values
+from support.commands.script_runs import run_command, run_in_turn
 from support.made_records import contents, flags, make
 
 from albert_tf import files
@@ -31,8 +36,11 @@ from tfrecords_tools.pretraining import create as create_module
 from tfrecords_tools.pretraining import job, local, stages
 from tfrecords_tools.pretraining.local import make_locally
 from tfrecords_tools.pretraining.settings import RecordSettings
+from tfrecords_tools.pretraining.statistics import format_summary
 
 _SCRIPT = "tfrecords_tools/create_pretraining_data.py"
+_WIKI_PAGE = """<page><title>{0}</title><ns>0</ns><id>{0}</id><revision><id>{0}</id>
+<timestamp>2014-10-26T04:50:23Z</timestamp><text>Ren sol {0} is. Vi an tur is.</text></revision></page>"""
 _COMMAND = pathlib.Path(__file__).parents[2] / _SCRIPT
 _CHOICES = RecordSettings(
   max_seq_length=64, max_predictions_per_seq=8, dupe_factor=2, num_shards=2, eval_fraction=0.1
@@ -247,7 +255,35 @@ def test_nothing_to_make_is_an_error(create, tmp_path, text):
   (tmp_path / "text.txt").write_text(text)
   with pytest.raises(UserError, match=r"Received: .*text\.txt"):
     create("out", [str(tmp_path / "text.txt")])
-  assert not (tmp_path / "out" / "manifest.json").exists()
+  assert not any((tmp_path / "out").iterdir())
+
+
+def test_the_advice_for_too_little_text_makes_records(tiny_model, tmp_path):
+  """The same command in the same directory, with the flag that the message names."""
+  paths = _write_texts(tmp_path, [1])
+  words = flags(paths, tiny_model, tmp_path / "out")
+  refused = run_command(_SCRIPT, *words)
+  assert refused.returncode == 2, refused.stderr
+  (advice,) = set(re.findall(r"--eval_fraction=\S+", refused.stderr.partition("pass ")[2]))
+  done = run_command(_SCRIPT, *words, advice)
+  assert done.returncode == 0, done.stderr
+  assert Manifest.find(str(tmp_path / "out")).num_records("train") > 0
+  assert "eval" not in done.stdout
+
+
+def test_text_that_is_held_out_by_the_length_of_a_document_is_told(create, tmp_path):
+  """A share of documents: here one of three, which is longer than the others together."""
+  long, short = _write_texts(tmp_path, [40, 3])
+  text = pathlib.Path(long).read_text(encoding="utf-8")
+  pathlib.Path(long).write_text(text.replace("\n\n", "\n"), encoding="utf-8")
+  choices = dataclasses.replace(_CHOICES, eval_fraction=0.01)
+  summary = format_summary(create("out", [long, short], choices=choices))
+  told = re.search(
+    r"warning: ([\d.]+)% of the text .*, 1 of 4 documents.*--eval_fraction=0\.01", summary
+  )
+  assert float(told[1]) > 70
+  summary = format_summary(create("even", _write_texts(tmp_path, [80]), choices=choices))
+  assert "warning" not in summary
 
 
 def test_command_works_without_tensorflow_in_any_worker(corpus, tiny_model, tmp_path):
@@ -271,6 +307,9 @@ def test_mistakes_are_one_message(corpus, tiny_model, tmp_path):
     "/nonexistent/*.txt": {"input": "/nonexistent/*.txt"},
     "/dev/null/out": {"output_dir": "/dev/null/out"},
     "zipf": {"ngram_distribution": "zipf"},
+    "--spm_model_file must not be empty. Received: ''": {"spm_model_file": ""},
+    "--output_dir must not be empty. Received: ''": {"output_dir": ""},
+    "--work_dir must not be empty. Received: ''. Give a value to --work_dir": {"work_dir": ""},
     "gs://bucket/records": {"output_dir": "gs://bucket/records"},
   }
   for received, change in cases.items():
@@ -370,6 +409,62 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
   assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
+def test_the_advice_for_other_text_makes_records_of_it(create, tmp_path, monkeypatch):
+  (path,) = _write_texts(tmp_path, [40])
+  make_block = local.Worker.make_block
+
+  def cut_and_make(*arguments):
+    os.truncate(path, 2000)
+    return make_block(*arguments)
+
+  scratch = str(tmp_path / "scratch")
+  with monkeypatch.context() as patch:
+    patch.setattr(local.Worker, "make_block", cut_and_make)
+    with pytest.raises(UserError, match="for other text remove") as refused:
+      create("out", [path], work_dir=scratch)
+  for directory in re.findall(r"\S+/_unfinished", str(refused.value)):
+    shutil.rmtree(directory)
+  assert create("out", [path], work_dir=scratch).num_records("train") > 0
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("moment", ["listed", "looked at", "read"])
+def test_a_file_that_vanishes_is_named(create, tmp_path, monkeypatch, moment, num_workers):
+  path, other = _write_texts(tmp_path, [40, 1])
+
+  def removing_before(function):
+    def remove_and_go_on(*arguments, **more):
+      pathlib.Path(path).unlink(missing_ok=True)
+      return function(*arguments, **more)
+
+    return remove_and_go_on
+
+  module, name = {
+    "listed": (job, "make_job"),
+    "looked at": (job.Job, "prepare_work"),
+    "read": (job.Job, "check_input"),
+  }[moment]
+  monkeypatch.setattr(module, name, removing_before(getattr(module, name)))
+  with pytest.raises(UserError, match=rf"Received: {path}: No such file.*Restore it"):
+    create("out", [path, other], num_workers=num_workers)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("name", ["train-0000.run", "eval-0000.run.keys"])
+def test_a_full_disk_is_named_and_the_same_command_goes_on(
+  create, whole, tmp_path, name, num_workers
+):
+  full = tmp_path / "out" / "_unfinished" / f"block-00000-000000-{name}"
+  full.parent.mkdir(parents=True)
+  full.symlink_to("/dev/full")  # Each write fails as on a full disk.
+  received = str(full).removesuffix(".keys")
+  with pytest.raises(UserError, match=rf"Received: {received}: no space left.*Free some space"):
+    create("out", num_workers=num_workers)
+  full.unlink()
+  create("out")
+  assert contents(tmp_path / "out") == contents(whole[0])
+
+
 def test_a_kill_while_it_cleans_up_leaves_what_the_next_start_removes(
   create, whole, tmp_path, monkeypatch
 ):
@@ -396,6 +491,50 @@ def test_a_kill_while_it_cleans_up_leaves_what_the_next_start_removes(
   assert [path.name for path in (tmp_path / "scratch").iterdir()] == ["thesis.txt"]
   assert not (tmp_path / "out" / "_unfinished").exists()
   assert contents(tmp_path / "out") == contents(whole[0])
+
+
+# Numbers of passes and files that would fill a disk.
+_TOO_MANY = {("dupe_factor", 2**31 - 1), ("num_shards", 99_999), ("num_eval_shards", 99_999)}
+_FLAG_VALUES = [
+  *(value for value in documented_values(CorpusOptions, RecordSettings) if value not in _TOO_MANY),
+  *itertools.product(["ngram_distribution"], ["inverse", "uniform", "reverse", "3,2,1"]),
+  *itertools.product(["do_lower_case", "keep_accents"], [True, False]),
+  *itertools.product(["num_shards", "num_eval_shards"], [30]),
+  *itertools.product(["num_workers"], [1, 1024]),
+]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+  """Format → a file of it, of two documents."""
+  folder = tmp_path_factory.mktemp("texts")
+  rows = [{"text": "Ren sol is here. Vi an tur is."}, {"text": "Ka to is. Mi go is ren."}]
+  pages = "".join(_WIKI_PAGE.format(number) for number in (1, 2))
+  contents_of = {
+    "jsonl": "".join(json.dumps(row) + "\n" for row in rows),
+    "paragraphs": "".join(row["text"] + "\n" * 5 for row in rows),
+    "lines": "".join(row["text"].replace(". ", ".\n") + "\n\n" for row in rows),
+    "mediawiki": f"<mediawiki><siteinfo><namespaces></namespaces></siteinfo>{pages}</mediawiki>",
+  }
+  for name, text in contents_of.items():
+    (folder / name).write_text(text)
+  pq.write_table(pa.Table.from_pylist(rows), folder / "parquet")
+  return folder
+
+
+def test_every_documented_value_runs_to_the_end_and_again(texts, tiny_model, tmp_path):
+  lists = []
+  for number, (flag, value) in enumerate(_FLAG_VALUES):
+    input_format = "paragraphs" if flag == "language" else "lines"
+    if flag == "input_format":
+      input_format = value
+    path = str(texts / input_format.replace("auto", "lines"))
+    given = {"input_format": input_format, "dupe_factor": 1, "num_shards": 1, flag: value}
+    words = flags([path], tiny_model, tmp_path / str(number), **given)
+    lists += [words, words]
+  for words, run in zip(lists, run_in_turn("create_pretraining_data", lists), strict=True):
+    assert run.status == 0, (words, run.stderr)
+    assert "train   instances " in run.stdout, words
 
 
 class _Deadly:

@@ -1,7 +1,10 @@
 """Vocabulary training: ALBERT's ids, the same bytes, samples, and messages for what cannot be."""
 
 import gzip
+import os
+import pathlib
 import random
+import shutil
 
 import pytest
 from support.commands.script_runs import run_command
@@ -66,6 +69,26 @@ def test_sizes_that_cannot_be(tmp_path, sentences):
   assert "without a single sentence" in result.stderr
 
 
+@pytest.mark.parametrize(
+  ("flag", "value", "received"),
+  [
+    ("model_prefix", "", "Received: ''. Give a value to --model_prefix"),
+    ("model_prefix", "{}/vocab/", "Received: '{}/vocab/'. Give the files a name, such as --model_"),
+    ("user_symbol", "", "Received: ['']. Leave out the empty --user_symbol"),
+  ],
+  ids=["no prefix", "no name", "no symbol"],
+)
+def test_what_is_empty_is_refused_before_anything_is_written(
+  tmp_path, texts, flag, value, received
+):
+  given = {"model_prefix": f"{tmp_path}/spm", flag: value.format(tmp_path)}
+  words = [f"--{name}={text}" for name, text in given.items()]
+  result = run_command(_COMMAND, f"--input={texts}/a.txt", "--vocab_size=100", *words)
+  assert result.returncode == 2, result.stderr
+  assert received.format(tmp_path) in result.stderr
+  assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
 @pytest.fixture
 def texts(tmp_path, sentences):
   """A folder with one good file."""
@@ -98,6 +121,32 @@ def test_a_broken_file_is_told_before_training(tmp_path, texts, name, content, r
     _make(tmp_path)
   assert [path.name for path in tmp_path.iterdir()] == ["in"]
   assert "training on" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ("change", "received"),
+  [
+    (pathlib.Path.unlink, r"in/b\.txt: No such file.*Restore it"),
+    (lambda path: os.truncate(path, 90), r"in/b\.txt, of 90 bytes now and [\d,]+ at the start"),
+  ],
+  ids=["removed", "cut"],
+)
+def test_a_file_that_changes_while_another_is_read_is_named(
+  tmp_path, texts, monkeypatch, change, received
+):
+  shutil.copy(texts / "a.txt", texts / "b.txt")
+  read, changed = vocabulary.iter_documents, []
+
+  def change_and_read(path, *arguments, **more):
+    if not changed:
+      changed.append(path)
+      change(texts / "b.txt")
+    return read(path, *arguments, **more)
+
+  monkeypatch.setattr(vocabulary, "iter_documents", change_and_read)
+  with pytest.raises(UserError, match=received):
+    _make(tmp_path)
+  assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_one_process_at_a_time_makes_a_prefix(tmp_path, texts, monkeypatch):

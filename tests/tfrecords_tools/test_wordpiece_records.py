@@ -82,11 +82,11 @@ def test_records_are_valid_and_shown_as_text(records, vocab_file):
     assert source.masking(None).vocab_sha256 == tokenizer.model_sha256
   assert tokenizer.config == load_tokenizer(vocab_file, do_lower_case=False).config
   paths = [*_paths(records, "train"), *_paths(records, "eval")]
-  findings = inspect_files(paths, tokenizer, validate=True)
+  findings = inspect_files(paths, tokenizer)
   assert findings.problems == []
   shown = []
   for path in paths:
-    shown += [render(view, tokenizer) for _, view in views(path, tokenizer, Findings(tokenizer))]
+    shown += [render(view, tokenizer) for _, view in views(path, tokenizer, Findings())]
   assert any("Ü" in text for text in shown)  # Case and accents are there.
   assert all(text.count("[SEP]") == 2 and "##" not in text for text in shown)
   assert records[1].vocab_sha256 == tokenizer.model_sha256

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from support.tiny_pretraining import NUM_STEPS, tiny_settings
 from support.tiny_records import SPEC, VOCAB_SIZE, random_examples, write_records
 
 from albert_tf import compat
-from albert_tf.checkpoints.bundle import latest_checkpoint
+from albert_tf.checkpoints.bundle import latest_checkpoint, read_bundle, write_bundle
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pretraining.run import run_pretraining
 from albert_tf.records import Manifest, RecordFile
@@ -34,6 +35,17 @@ def _describe(
   return f"{directory}/eval-*"
 
 
+def _with_huge_weights(run: pathlib.Path) -> str:
+  """A copy of the run's model whose outputs overflow."""
+  copied = run.parent / "huge"
+  (copied / "checkpoints").mkdir(parents=True)
+  shutil.copy(run / "albert_config.json", copied)
+  values = read_bundle(latest_checkpoint(f"{run}/checkpoints"))
+  values["bert/embeddings/word_embeddings"][:] = 1e38
+  write_bundle(f"{copied}/checkpoints/model.ckpt-1", values)
+  return str(copied)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
   folder = tmp_path_factory.mktemp("probes")
@@ -47,6 +59,9 @@ def runs(folder: pathlib.Path) -> dict[str, Run]:
   """The command with different flags, in one process."""
   run, last = folder / "run", latest_checkpoint(str(folder / "run/checkpoints"))
   write_records(folder / "one.tfrecord", random_examples(1, seed=3))
+  examples = random_examples(3, seed=3)
+  examples[2]["masked_lm_weights"][0] = np.nan
+  write_records(folder / "nan.tfrecord", examples)
   lengths = [*LENGTHS, "--eval_batch_size=4"]
   sets = [f"--eval_input_file=foreign={folder}/eval-0.tfrecord"]
   sets += [f"--eval_input_file={task}={_describe(folder, task)}" for task in ("sop", "nsp", "none")]
@@ -64,7 +79,10 @@ def runs(folder: pathlib.Path) -> dict[str, Run]:
     "unnamed": [*base, f"--eval_input_file={folder}/one.tfrecord"],
     "twice": [*base, one, one],
     "vocabulary": [*base, f"--eval_input_file=a={_describe(folder, 'sop', vocab_size=99)}"],
-    "long": [*base, f"--eval_input_file=a={_describe(folder, 'sop', length=17)}"],
+    "long": [base[0], f"--eval_input_file=a={_describe(folder, 'sop', length=17)}"],
+    "other lengths": [*base, f"--eval_input_file=a={_describe(folder, 'sop', length=12)}"],
+    "weight": [*base, f"--eval_input_file=a={folder}/nan.tfrecord"],
+    "model": [f"--init_checkpoint={_with_huge_weights(run)}", *lengths, *sets],
     "nothing": [*base, f"--eval_input_file=a={folder}/gone-*"],
   }
   return dict(zip(words, run_script("evaluate", list(words.values())), strict=True))
@@ -122,9 +140,12 @@ def test_another_depth_is_evaluated(folder, runs):
     ("twice", "a name of its own"),
     ("vocabulary", f"vocab_size: records 99, asked {VOCAB_SIZE}"),
     ("long", "max_seq_length=17 in the set a, max_position_embeddings=16"),
+    ("other lengths", "max_seq_length: records 12, asked 10"),
+    ("weight", "nan in masked_lm_weights of {folder}/nan.tfrecord, record 2"),
+    ("model", "loss=nan of the held-out set foreign"),
     ("nothing", "--eval_input_file=a"),
   ],
 )
-def test_what_cannot_be_evaluated_is_refused(runs, name, message):
+def test_what_cannot_be_evaluated_is_refused(folder, runs, name, message):
   assert runs[name].status == 2, runs[name]
-  assert message in runs[name].stderr
+  assert message.format(folder=folder) in runs[name].stderr

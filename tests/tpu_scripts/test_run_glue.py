@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -38,9 +39,6 @@ def test_train_predict_export_predict_again_and_an_ensemble(tmp_path, pretrained
   assert {"accuracy", "f1", "best_step", "train_seconds"} <= results.keys()
   assert f"accuracy: {results['accuracy']:.4f}" in done.stdout
   assert "--max_seq_length=32" in (out / "flags.txt").read_text()
-  # The model cards of the run and of its export have its figures.
-  for name in ("README.md", "saved_model/1/README.md"):
-    assert f"| accuracy | {results['accuracy']:.4f} |" in (out / name).read_text(), name
   assert again.status == 0, again.stderr
   first, second = (
     np.loadtxt(folder / "predictions_test.tsv", str, delimiter="\t", skiprows=1)
@@ -64,6 +62,9 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained):
   custom = {"task_name": "custom", "data_dir": ""}
   cases = {
     "--data_dir": {"do_train": True, "data_dir": ""},
+    # It was never fine-tuned.
+    f"{pretrained}/checkpoints/model.ckpt": {**custom, "do_predict": True, "test_file": table},
+    "no head for a task. Train it with --do_train": {"do_predict": True},
     "none of --do_train": {},
     "--do_train=True, --learning_rate=0.1": {
       "ensemble_of": f"{tmp_path}/a,{tmp_path}/b", "do_train": True, "learning_rate": 0.1, "init_checkpoint": "",
@@ -78,6 +79,22 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained):
   for message, run in zip(cases, runs, strict=True):
     assert (run.status, message in run.stderr) == (2, True), run
   assert not (tmp_path / "out").exists()
+
+
+def test_a_command_shows_the_flags_that_it_takes():
+  shown = {}
+  for name in ("glue", "embedding", "squad", "race", "tagging"):
+    (done,) = run_script(f"run_{name}", [["--help"]])
+    shown[name] = set(re.findall(r"^  --(?:\[no\])?(\w+)", done.stdout, re.MULTILINE))
+    assert {"train_depths", "seeds", "export"} <= shown[name], name
+  for flag, commands in {
+    "depth_distillation": {"glue", "embedding"},
+    "exit_tolerance": {"glue", "embedding"},
+    "ensemble_of": {"glue", "squad", "race"},
+    "freeze_encoder": {"glue", "squad", "race", "tagging"},
+    "multi_label": {"glue"},
+  }.items():
+    assert {name for name, flags in shown.items() if flag in flags} == commands, flag
 
 
 def test_the_flag_file_of_a_run_has_no_flags_of_tensorflow():

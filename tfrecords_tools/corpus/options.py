@@ -5,8 +5,9 @@ from collections.abc import Iterable
 import dataclasses
 from typing import Any
 
+from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
-from tfrecords_tools.corpus.sentences import split_sentences
+from tfrecords_tools.corpus.sentences import LANGUAGES, split_sentences
 
 # What a reader yields: sentences that go on a document, or None where it ends.
 Part = list[str] | None
@@ -30,7 +31,9 @@ class CorpusOptions(Settings):
     choices=("auto", "lines", "paragraphs", "mediawiki", "jsonl", "parquet"),
   )
   language: str = setting(
-    "en", "Language of the sentence splitter, as ISO 639 code (all formats but lines)."
+    "en",
+    "Language of the sentence splitter, as ISO 639 code (all formats but lines). "
+    f"One of: {', '.join(LANGUAGES)}. For any other: en, or a similar one.",
   )
   text_field: str = setting(
     "text", "jsonl, parquet: field with the text, a string or a list of sentences."
@@ -39,6 +42,15 @@ class CorpusOptions(Settings):
   max_document_bytes: int = 8 << 20
   max_record_bytes: int = 64 << 20
   max_sentence_chars: int = 10_000
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if self.language not in LANGUAGES:
+      raise UserError(
+        f"language must be one that the sentence splitter has rules for: {', '.join(LANGUAGES)}. "
+        f"Received: {self.language!r}. Give such a code, without a country. For another language "
+        "pass --language=en, whose rules know the marks of many scripts, or a similar language."
+      )
 
 
 @dataclasses.dataclass

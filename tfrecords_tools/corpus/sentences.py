@@ -4,6 +4,12 @@ import re
 
 import sentencex
 
+# ISO 639 codes of the languages that the library has rules for. Of any other text it takes it for
+# English, without a word; Chinese is one of these, whose marks the English rules know.
+LANGUAGES = tuple(
+  "am ar bg bn ca da de el en es fi fr gu hi hy it ja kk kn ml mr my nl pa pl pt ru sk ta te uk "
+  "zh".split()
+)
 _LONE_NUMBER = re.compile(r"\(?(\d{1,3}|[A-Za-z])[.)]$")  # "1." of "1. First, open the box."
 
 
@@ -12,7 +18,7 @@ def split_sentences(paragraph: str, *, language: str = "en") -> list[str]:
 
   Args:
     paragraph: running text. Line breaks in it are read as spaces.
-    language: ISO 639 code; languages the library does not know fall back to a related one.
+    language: one of `LANGUAGES`.
 
   Returns:
     The sentences in order. An enumerator that stands alone ("1.") stays with what follows it.

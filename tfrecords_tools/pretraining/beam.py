@@ -41,7 +41,7 @@ _RESULT_NAME = "beam-result.json"
 _ORDER = struct.Struct(">QII")
 # A mistake of the user's, as a worker's traceback ends with it; and the name of the step, which
 # Beam adds.
-_USER_ERROR = re.compile(r"^albert_tf\.\w+\.(?:UserError|StoreError): (.+)$", re.MULTILINE)
+_USER_ERROR = re.compile(r"^albert_tf\.\w+\.(?:User|Store|MissingFile)Error: (.+)$", re.MULTILINE)
 _STEP = re.compile(r" \[while running '[^']*'\]")
 
 

@@ -78,7 +78,12 @@ def create_records(
     manifest = job.finished_before()
     if manifest is None:
       result, record_files = runner(job)
-      _check_result(result, job)
+      try:
+        _check_result(result, job)
+      except UserError:
+        # Other settings or another input must make all of it again.
+        job.remove_work()
+        raise
       for lock in locks:
         lock.check()
       # The manifest last: it says that the directory is complete.
@@ -185,11 +190,14 @@ def _check_result(result: BlockResult, job: Job) -> None:
   needs_eval = job.settings.eval_fraction > 0
   if num_train and (num_eval or not needs_eval):
     return
+  advice = "Check --input and --input_format"
+  if num_train or num_eval:
+    advice += "; pass --eval_fraction=0 to hold nothing out"
   raise UserError(
     f"The input must hold text for train and, unless --eval_fraction=0, for eval. Received: "
     f"{len(job.paths)} file(s), the first {job.paths[0]}, with {result.corpus.documents} "
     f"document(s), of which {num_train:,} instances for train and {num_eval:,} for eval could be "
-    "made. Check --input and --input_format; pass --eval_fraction=0 to hold nothing out."
+    f"made. {advice}."
   )
 
 

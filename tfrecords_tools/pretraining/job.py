@@ -88,11 +88,12 @@ class Job:
     planned = self.plan["input"][file_index]
     (present,) = _look_at([self.paths[file_index]])
     if planned != present:
+      unfinished = " and ".join(self.work_dirs)
       raise UserError(
         "Input files must not change while they are read. Received: "
         f"{self.paths[file_index]}, of {present['num_bytes']:,} bytes now and "
         f"{planned['num_bytes']:,} at the start. Restore it and give the same command again; for "
-        f"other text remove {self.stage_dir} first."
+        f"other text remove {unfinished} first."
       )
 
   def finished_before(self) -> Manifest | None:

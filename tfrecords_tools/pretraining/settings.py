@@ -63,7 +63,8 @@ class RecordSettings(Settings):
   # The splits and files, and all choices together.
   eval_fraction: float = setting(
     0.01,
-    "Share of the documents that are held out for evaluation; 0: none.",
+    "Share of the documents, whatever their length, that is held out for evaluation; always the "
+    "first one. 0: none.",
     minimum=0,
     maximum=0.5,
   )

@@ -282,9 +282,13 @@ def _write_run(path: str, split: str, waiting: Sequence[Instances]) -> Run:
   records = [unsorted[i] for i in order.tolist()]
   ends = np.cumsum([len(record) for record in records], dtype=np.uint64)
   run = Run(path, split, len(records), int(ends[-1]))
-  with open(run.path, "wb") as stream:
-    stream.writelines(records)
-  np.stack([keys[order], ends]).tofile(run.index_path)
+  # The files need no renaming: the block's description, which is written last, has their sizes.
+  with files.space_errors(run.path):
+    with open(run.path, "wb") as stream:
+      stream.writelines(records)
+    # Not `tofile`, which does not say that the disk is full.
+    with open(run.index_path, "wb") as stream:
+      stream.write(np.stack([keys[order], ends]).tobytes())
   return run
 
 

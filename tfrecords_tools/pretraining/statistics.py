@@ -14,8 +14,10 @@ from tfrecords_tools.pretraining.documents import TokenizedDocument
 from tfrecords_tools.pretraining.instances import Instances
 from tfrecords_tools.pretraining.settings import Json, RecordSettings
 
-KINDS = ("masked", "kept", "random")
+_KINDS = ("masked", "kept", "random")
 _MUCH_TORN = 0.05  # English has below 0.001, Russian with a vocabulary of its own 0.15 and more.
+# Of the text, above the share of documents that was asked for; documents differ in length.
+_MUCH_HELD_OUT = 0.1
 _COUNTERS = (
   "documents",
   "empty_documents",
@@ -46,7 +48,7 @@ class Statistics:
       "lengths": settings.max_seq_length + 1,
       "labels": 2,
       "predictions": settings.max_predictions_per_seq + 1,
-      "kinds": len(KINDS),
+      "kinds": len(_KINDS),
       "ngrams": settings.ngram + 1,
       "label_ids": vocab_size,
     }
@@ -129,9 +131,11 @@ class Statistics:
     summary["truncated_share"] = _share(counters["truncated_tokens"], tokens_before)
     summary["unknown_share"] = _share(counters["unknown"], counters["tokens"])
     summary["torn_share"] = _share(counters["torn"], counters["tokens"])
-    for kind, count in zip(KINDS, kinds, strict=True):
+    for kind, count in zip(_KINDS, kinds, strict=True):
       summary[f"{kind}_share"] = _share(count, kinds.sum())
-    summary["ngram_shares"] = [_share(count, spans.sum()) for count in spans]
+    summary["ngram_shares"] = []
+    if spans.any():  # Without a mask there are none.
+      summary["ngram_shares"] = [_share(count, spans.sum()) for count in spans]
     return summary
 
 
@@ -179,6 +183,23 @@ def torn_words_warning(share: float | None) -> str:
   )
 
 
+def held_out_warning(manifest: Manifest) -> str:
+  """Advice where much more of the text is held out than of the documents; "" if not."""
+  train = manifest.statistics["train"]
+  held_out = manifest.statistics["eval"]
+  num_tokens = train["tokens"] + held_out["tokens"]
+  share = held_out["tokens"] / max(1, num_tokens)
+  eval_fraction = manifest.settings["eval_fraction"]
+  if share <= eval_fraction + _MUCH_HELD_OUT:
+    return ""
+  return (
+    f"warning: {share:.1%} of the text is held out ({held_out['tokens']:,} of {num_tokens:,} tokens, "
+    f"{held_out['documents']:,} of {train['documents'] + held_out['documents']:,} documents); "
+    f"--eval_fraction={eval_fraction:g} is a share of documents, and the first one is always held "
+    "out. Divide long documents, or hold nothing out: --eval_fraction=0 and another --output_dir"
+  )
+
+
 def format_summary(manifest: Manifest) -> str:
   """A summary of the records for the user: a line of corpus, train and eval each, and advice."""
   lines = []
@@ -188,15 +209,19 @@ def format_summary(manifest: Manifest) -> str:
     if summary.get("mean_length"):
       # Padding costs as much time as text.
       values.append(f"{summary['mean_length'] / manifest.max_seq_length:.1%} of the row")
-    lines.append(f"{part:6}  {', '.join(values)}")
-  if manifest.baseline is not None:
-    answer = manifest.baseline
-    shares = f"{answer.train_share:.4f} of train, {answer.eval_share or 0:.4f} of eval"
+    if values:  # Of eval there are none where nothing is held out.
+      lines.append(f"{part:6}  {', '.join(values)}")
+  answer = manifest.baseline
+  if answer is not None:
+    shares = f"{answer.train_share:.4f} of train"
+    if answer.eval_share is not None:
+      shares += f", {answer.eval_share:.4f} of eval"
     lines.append(f"always answering {answer.piece!r} is right for {shares}")
-  warning = torn_words_warning(manifest.statistics["train"]["torn_share"])
-  if warning:
-    lines.append(warning)
-  return "\n".join(lines)
+  warnings = [
+    torn_words_warning(manifest.statistics["train"]["torn_share"]),
+    held_out_warning(manifest),
+  ]
+  return "\n".join(lines + [warning for warning in warnings if warning])
 
 
 def format_value(value: Any) -> str:

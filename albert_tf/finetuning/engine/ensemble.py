@@ -10,7 +10,7 @@ from albert_tf import __version__, files, json_files
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.fit import metrics_of
-from albert_tf.finetuning.engine.results import format_metric, head
+from albert_tf.finetuning.engine.results import check_data, describe_data, format_metric, head
 from albert_tf.finetuning.engine.results import lines as metric_lines
 from albert_tf.finetuning.engine.run import check_task, splits_to_run
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
@@ -101,9 +101,14 @@ def combine(
     TaskSpec.load(directory)  # Raises where there is no run.
     check_task(directory, task.spec)
 
-  # The answers of the candidates, and the choice of members.
+  # The data: like a run, an ensemble has the metrics of one set of evaluation data.
   evaluates = "eval" in task.splits
   splits = splits_to_run(task, evaluates=evaluates, predicts=predict or not evaluates)
+  data = describe_data(task, {split: task.features(split) for split in splits})
+  before = json_files.find(os.path.join(output_dir, RESULTS_FILE)).get("data", {})
+  check_data(output_dir, {"data": before}, data)
+
+  # The answers of the candidates, and the choice of members.
   candidates = [{split: task.stored(run, split) for split in splits} for run in directories]
 
   def score(members: Sequence[Outputs]) -> float:
@@ -124,6 +129,9 @@ def combine(
   answers = {split: task.ensemble([outputs[split] for outputs in members]) for split in splits}
   results = head(task, ", ".join(directories))
   results |= metrics_of(task, answers, [split for split in splits if split.startswith("eval")])
+  if not task.has_one_set_of_predictions:
+    data = before | data
+  results["data"] = data
   results["chosen_on"] = chosen_on
   results["members"] = [
     {"directory": directories[number], "score_with_it": value} for number, value in chosen.items()

@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from albert_tf import files, json_files
 from albert_tf.checkpoints.load import load_weights
-from albert_tf.configs.model_card import write_model_card
 from albert_tf.configs.task import RESULTS_FILE
 from albert_tf.errors import StoppedError, UserError
 from albert_tf.finetuning.engine import batches, exit_table, results
@@ -103,10 +102,12 @@ def fine_tune(
     results_of_seed = {of_seed.seed: _run_one_seed(of_seed) for of_seed in run.of_all_seeds()}
     if len(settings.seeds) == 1:
       return results_of_seed[settings.seeds[0]]
-    summary = results.summarize(results_of_seed, best_metric=task.best_metric)
+    path = os.path.join(output_dir, RESULTS_FILE)
+    summary = results.summarize(
+      results_of_seed, best_metric=task.best_metric, before=json_files.find(path)
+    )
     if workers.is_chief:
-      json_files.write(os.path.join(output_dir, RESULTS_FILE), summary)
-      write_model_card(output_dir, config=run.start.config, task=task.spec, run=output_dir)
+      json_files.write(path, summary)
     return summary
   finally:
     lock.release()
@@ -130,22 +131,26 @@ def _checked(run: FineTuningRun) -> FineTuningRun:
   )
   if settings.do_train:
     names = ["train"] + names
-  run = dataclasses.replace(run, features={name: task.features(name) for name in names})
-  if not settings.do_train:
-    return run
+  features = {name: task.features(name) for name in names}
+  answered = {name: of_split for name, of_split in features.items() if name != "train"}
+  data = results.describe_data(task, answered, num_hidden_layers=config.num_hidden_layers)
+  run = dataclasses.replace(run, features=features, data=data)
 
-  # Sizes that do not fit, and directories of other trainings.
+  # Sizes that do not fit, and directories of other trainings or with answers to other data.
   with run.workers.all_fail_together():
-    _ = run.schedule
-    micro_batch_size(
-      settings.train_batch_size,
-      num_replicas=run.strategy.num_replicas_in_sync,
-      gradient_accumulation_steps=settings.gradient_accumulation_steps,
-    )
-    run = dataclasses.replace(run, identity=run.training_identity())
+    if settings.do_train:
+      _ = run.schedule
+      micro_batch_size(
+        settings.train_batch_size,
+        num_replicas=run.strategy.num_replicas_in_sync,
+        gradient_accumulation_steps=settings.gradient_accumulation_steps,
+      )
+      run = dataclasses.replace(run, identity=run.training_identity())
     if run.workers.is_chief:
       for of_seed in run.of_all_seeds():
-        run_directory.check(of_seed.directory, run.identity | {"seed": of_seed.seed})
+        if settings.do_train:
+          run_directory.check(of_seed.directory, run.identity | {"seed": of_seed.seed})
+        results.check_data(of_seed.directory, of_seed.earlier_results(), data)
   # Else each would train something else, and their gradients would be added all the same.
   if not run.workers.same(f"{run.settings} {run.identity}"):
     raise UserError(
@@ -170,18 +175,18 @@ def _run_one_seed(run: FineTuningRun) -> dict[str, Any]:
 
   # What an earlier process has left: perhaps weights and, if it was finished, results.
   has_weights = run.best_weights is not None
-  entries: dict[str, Any] = {}
-  if has_weights and files.exists(results_path):
-    for name, value in json_files.read(results_path).items():
-      # The test data and the number of layers may be others now.
-      if not name.startswith("test") and name != "early_exit":
-        entries[name] = value
+  entries = run.earlier_results()
+  predicts = any(split.startswith("test") for split in run.features)
+  if entries and (predicts or task.has_one_set_of_predictions):
+    # Their predictions are replaced.
+    entries = results.without_tests(entries)
   # Of all workers, and before one of them writes what another still reads.
   trains = run.settings.do_train and run.workers.any(not entries)
   # Evaluation and prediction leave the record of the training as it is.
   writes_record = trains or not has_weights
-  if is_chief and writes_record:
+  if is_chief and trains:
     _remove(results_path)
+  if is_chief and writes_record:
     run.write_record(model)
 
   # The best weights.
@@ -214,10 +219,13 @@ def _run_one_seed(run: FineTuningRun) -> dict[str, Any]:
   if "eval" in outputs and len(model.exit_depths()) > 1:
     exit_rows = _exit_rows(run, model)
   metrics = run.workers.of_chief(metrics_of(task, outputs, scored))
-  entries = results.head(task, run.start.source) | entries | {"seed": run.seed} | metrics
+  data = entries.get("data", {}) | run.data
+  entries = results.head(task, run.start.source) | entries | {"seed": run.seed, "data": data}
+  entries |= metrics
   spec = model.task.with_thresholds(metrics)
   if exit_rows is not None:
-    if writes_record:
+    # Chosen on the data that chose the weights, and on no other table.
+    if trains:
       chosen = exit_table.fastest_row(exit_rows, run.settings.exit_tolerance)
       spec = dataclasses.replace(spec, exit_threshold=chosen.threshold)
     entries["early_exit"] = {
@@ -232,7 +240,6 @@ def _run_one_seed(run: FineTuningRun) -> dict[str, Any]:
     for name, of_split in outputs.items():
       task.write_predictions(of_split, name, run.directory)
     json_files.write(results_path, entries)
-    write_model_card(run.directory, config=model.config, task=spec, run=run.directory)
     # Three times the size of the weights.
     _remove(os.path.join(run.directory, run_directory.STATE))
   return entries

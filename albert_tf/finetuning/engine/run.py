@@ -14,7 +14,6 @@ import tensorflow as tf
 from albert_tf import files, json_files
 from albert_tf.checkpoints.bundle import latest_bundle
 from albert_tf.compat import device_kind
-from albert_tf.configs.model_card import CARD_FILE
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.batches import Batching
@@ -38,6 +37,7 @@ class FineTuningRun:
     may_write: raises if another process has taken the directory.
     seed: one of the settings' seeds, for weights, order and dropout.
     features: split → examples, of the splits to train on, to evaluate and to predict.
+    data: split → what the answers to it are of; see `results.describe_data`.
     identity: what must not change while a training is continued; empty without a training.
   """
 
@@ -52,6 +52,7 @@ class FineTuningRun:
   may_write: Callable[[], None] = lambda: None
   seed: int = 0
   features: Mapping[str, FeatureSet] = dataclasses.field(default_factory=dict)
+  data: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
   identity: dict[str, Any] = dataclasses.field(default_factory=dict)
 
   def of_all_seeds(self) -> list["FineTuningRun"]:
@@ -137,11 +138,6 @@ class FineTuningRun:
     model.gradient_accumulation_steps = settings.gradient_accumulation_steps
     if settings.freeze_encoder:
       model.encoder.trainable = False
-      if not model.trainable_variables:
-        raise UserError(
-          "Something must be trained. Received: --freeze_encoder for a model whose head has no "
-          f"weights, {self.task.spec.kind}. Leave it out."
-        )
     return model
 
   def trained_task(self) -> TaskSpec:
@@ -187,14 +183,21 @@ class FineTuningRun:
     """The bundle of the best weights; None if there are none."""
     return latest_bundle(os.path.join(self.directory, run_directory.BEST))
 
+  def earlier_results(self) -> dict[str, Any]:
+    """The results that an earlier command wrote; empty if a training is to begin or to go on."""
+    if self.settings.do_train and self.best_weights is None:
+      return {}
+    return json_files.find(os.path.join(self.directory, RESULTS_FILE), data=dict)
+
   def check_directory(self) -> None:
     """Checks that the directory is new, empty or of this task, and that the weights fit the task.
 
     Raises:
       UserError: a check fails. Nothing is written.
     """
+    self._check_layout()
     if self.directory != self.output_dir:
-      beside = ("seed_", RESULTS_FILE, CARD_FILE, "saved_model")
+      beside = ("seed_", RESULTS_FILE, "saved_model")
       run_directory.check(self.output_dir, beside=beside)
       check_task(self.output_dir, self.task.spec)
     run_directory.check(self.directory)
@@ -202,22 +205,56 @@ class FineTuningRun:
     start = self.start
     if self.settings.do_train:
       return
+    # The weights of another seed would be called those of this one.
+    may_take_others = start.checkpoint is not None and self.directory == self.output_dir
+    if self.best_weights is None and not may_take_others:
+      raise UserError(
+        "Without --do_train there must be weights, of several seeds those of each. Received: "
+        f"{self.directory} without {run_directory.BEST}. Train first, or name --seeds that were "
+        "trained; with weights of another run name one seed."
+      )
     if start.checkpoint is None:
-      if self.best_weights is None:
-        raise UserError(
-          f"Without --do_train there must be weights. Received: {self.directory} without "
-          f"{run_directory.BEST}. Train first."
-        )
       return
     check_task(start.checkpoint.directory, self.task.spec)
-    if self.best_weights is None or files.is_within(start.source, self.output_dir):
-      return
-    # The weights that it was trained from may be named again: its own are used.
     path = os.path.join(self.directory, run_directory.RUN_FILE)
-    if start.source != json_files.read(path, sources=dict)["sources"].get("init_checkpoint"):
+    if not files.exists(path) or files.is_within(start.source, self.output_dir):
+      return
+    # The weights that it was trained from may be named again: its own are used. Without weights of
+    # its own these are the ones that it was evaluated with.
+    recorded = json_files.read(path, sources=dict)["sources"].get("init_checkpoint")
+    if start.source != recorded:
+      weights = f"those of {recorded}"
+      if self.best_weights is not None:
+        weights = "its own weights"
       raise UserError(
-        f"A run is evaluated with its own weights. Received: {self.directory}, which has its own, "
-        f"and {start.source}. Leave --init_checkpoint out, or choose another --output_dir."
+        f"A run directory has the answers of one set of weights. Received: {self.directory}, with "
+        f"answers of {weights}, and {start.source}. Leave --init_checkpoint out, or choose another "
+        "--output_dir."
+      )
+
+  def _check_layout(self) -> None:
+    """Raises `UserError` if the directory holds one seed's files and several are asked for, or the reverse.
+
+    Else files of one seed would lie beside the results of another.
+    """
+    seeds = ",".join(map(str, self.settings.seeds))
+    if self.directory == self.output_dir:
+      names = files.listdir(self.output_dir)
+      found = [name.removeprefix("seed_") for name in names if name.startswith("seed_")]
+      if found:
+        raise UserError(
+          "A run of several seeds is used with several. Received: --seeds="
+          f"{seeds} for {self.output_dir}, which has seed_{', seed_'.join(found)}. Name its seeds, "
+          f"--seeds={','.join(found)}, or choose another --output_dir."
+        )
+    elif files.exists(os.path.join(self.output_dir, run_directory.RUN_FILE)):
+      path = os.path.join(self.output_dir, run_directory.RUN_FILE)
+      seed = json_files.read(path, identity=dict)["identity"].get("seed", "?")
+      folder = os.path.join(self.output_dir, f"seed_{seed}")
+      raise UserError(
+        "A directory holds the files of one seed, or a folder for each of several. Received: "
+        f"--seeds={seeds} for {self.output_dir}, of seed {seed} alone. To add seeds, move all that "
+        f"it holds into {folder}; else choose another --output_dir."
       )
 
   def training_identity(self) -> dict[str, Any]:

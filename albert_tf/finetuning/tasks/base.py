@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import functools
 import hashlib
-import re
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,9 @@ UNNAMED_OUTPUT = "logits"  # How `Outputs` names the output of a model that has 
 # Output name → array `[n, …]`, one row an example in order. Where batches have different lengths S
 # and the output has an axis of S: a list of n arrays, at least as long as the row.
 Outputs = Mapping[str, Sequence[Any]]
+
+# TSV has no quoting: a tab in a text would be the end of its cell. These are the escapes of jq's @tsv.
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 Column = np.ndarray | Sequence[np.ndarray]  # One array, or one array a row where lengths differ.
 
@@ -94,6 +96,8 @@ class FineTuningTask(abc.ABC):
     training_options: further values on which the weights depend, for the run's identity.
     loss_weights: argument of Keras' `compile`.
     splits: name → examples; splits that are not needed may be absent.
+    sources: name → the file or folder of a split, where it is known, for results.json.
+    has_one_set_of_predictions: whether the predictions of a split replace those of the others.
   """
 
   spec: TaskSpec
@@ -102,6 +106,8 @@ class FineTuningTask(abc.ABC):
   training_options: Mapping[str, Any] = {}
   loss_weights: Mapping[str, float] | None = None
   splits: Mapping[str, Any]
+  sources: Mapping[str, str] = {}
+  has_one_set_of_predictions: bool = False
 
   @abc.abstractmethod
   def features(self, split: str) -> FeatureSet:
@@ -146,10 +152,9 @@ class FineTuningTask(abc.ABC):
 
 
 def write_tsv(path: str, rows: Iterable[Sequence[str]]) -> None:
-  """Writes rows of cells, in which tabs and line ends become spaces."""
+  r"""Writes rows of cells, a line each; a tab, line end or backslash in a cell is \t, \n, \r or \\."""
   lines = []
   for row in rows:
-    # TSV has no quoting: a tab in a text would be the end of its cell.
-    cells = [re.sub(r"[\t\r\n]", " ", cell) for cell in row]
+    cells = [cell.translate(_ESCAPES) for cell in row]
     lines.append("\t".join(cells) + "\n")
   files.write_text(path, "".join(lines))

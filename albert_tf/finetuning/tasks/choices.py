@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 
 from albert_tf import files, json_files
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import Table, cell_text, read_lines
+from albert_tf.finetuning.data import (
+  Table,
+  cell_text,
+  check_no_answer_is_read,
+  known_label,
+  read_lines,
+  row_ids,
+)
 from albert_tf.settings import Settings, setting
 
 LEVELS = ("middle", "high")  # RACE's school levels.
@@ -113,7 +120,13 @@ class ChoiceColumns(Settings):
   choice_names: tuple[str, ...] = setting(
     tuple(string.ascii_uppercase), "Labels of the choices in order, such as 0,1,2,3."
   )
-  id_column: str = setting("", "Column of the rows' names in predictions. Default: file and line.")
+  id_column: str = setting("", "Column of the rows' names in predictions. Default: numbers from 0.")
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    texts = (self.context_column, self.question_column)
+    check_no_answer_is_read([self.label_column], texts, "--context_column and --question_column")
+    check_no_answer_is_read([self.label_column], self.choice_columns, "--choice_columns")
 
 
 def choice_examples(
@@ -133,13 +146,17 @@ def choice_examples(
     list(filter(None, needed)),
     "--context_column, --question_column, --choice_columns and --label_column",
   )
-  return [
-    _example(row, columns, where=table.where(number)) for number, row in enumerate(table.rows)
-  ]
+  examples = []
+  for number, (row, example_id) in enumerate(
+    zip(table.rows, row_ids(table, columns.id_column), strict=True)
+  ):
+    example = _example(row, columns, where=table.where(number))
+    examples.append(example._replace(id=example_id))
+  return examples
 
 
 def _example(row: Mapping[str, Any], columns: ChoiceColumns, *, where: str) -> ChoiceExample:
-  """One row as a question."""
+  """One row as a question, without its id."""
   cells = [row.get(name) for name in columns.choice_columns]
   # A single column may hold a list of the choices.
   if isinstance(cells[0], list):
@@ -153,9 +170,9 @@ def _example(row: Mapping[str, Any], columns: ChoiceColumns, *, where: str) -> C
   # Columns that are not named, "", are not in the table.
   label = cell_text(row.get(columns.label_column)).strip()
   return ChoiceExample(
-    id=cell_text(row.get(columns.id_column)) or where,
+    id="",
     context=cell_text(row.get(columns.context_column)),
     question=cell_text(row.get(columns.question_column)),
     choices=choices,
-    label=label or None,
+    label=known_label(label, columns.choice_names) or None,
   )

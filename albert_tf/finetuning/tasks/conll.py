@@ -1,20 +1,17 @@
-"""Reads tagged sentences: columns as in the CoNLL tasks, CoNLL-U, JSON lines and Parquet.
+"""Reads tagged sentences: text with a word and its tag in each line, JSON lines and Parquet.
 
 It does not import TensorFlow; `tagging.py` makes the task of these sentences.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 import re
 from typing import NamedTuple
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import read_lines, read_table
-from albert_tf.settings import Settings, setting
 
 _DOCUMENT = "-DOCSTART-"
 _BLANK_TAG = "_"  # How column files write "not known".
-# Comments, multi-word tokens and empty nodes of CoNLL-U.
-_CONLLU_SKIPPED = re.compile(r"#|\d+[-.]\d+\t")
 
 
 class TaggedSentence(NamedTuple):
@@ -31,34 +28,27 @@ class TaggedSentence(NamedTuple):
   where: str
 
 
-class Columns(Settings):
-  """Columns or keys of words and tags."""
-
-  token_column: int | None = setting(
-    None, "Column of words, from 0. Default: 0, in .conllu 1.", minimum=0
-  )
-  tag_column: int | None = setting(
-    None, "Column of tags; -1 is the last. Default: -1, in .conllu 3."
-  )
-  token_key: str = setting("tokens", ".jsonl, .parquet: key of the words.")
-  tag_key: str = setting("tags", ".jsonl, .parquet: key of the tags.")
-
-
-def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
-  """Reads `.jsonl` and `.parquet` as tables of lists, other files as columns.
+def read_tagged(path: str) -> list[TaggedSentence]:
+  """Reads `.jsonl` and `.parquet` as tables of `tokens` and `tags`, other files as columns.
 
   Column files have a word in each line, a blank line between sentences, and lines of -DOCSTART-
-  between documents. A line with a tab is split at tabs, so words may contain spaces; other lines at
-  spaces. In `.conllu`, comments, multi-word tokens and empty nodes are left out. A file has no tags
-  if its tag column is missing, contains only "_" or is the column of the words.
+  between documents. The word is in the first column, its tag in the last. A line with a tab is
+  split at tabs, so words may contain spaces; other lines at spaces. A file has no tags if it has
+  one column, or only "_" in the last.
 
   Raises:
-    UserError: a key or a column is missing, or only some words have tags.
+    UserError: a sentence is no list of words, only some words have tags, or it is CoNLL-U.
   """
+  # Its first column has numbers, and its comments would be words.
+  if path.endswith(".conllu"):
+    raise UserError(
+      f"Each line has a word and its tag, or the file is .jsonl. Received: {path}, CoNLL-U. Take "
+      "two of its columns, as docs/finetuning_tasks.md shows."
+    )
   if path.endswith((".jsonl", ".json", ".parquet")):  # `read_table` refuses .json.
-    sentences = list(_from_table(path, columns))
+    sentences = list(_from_table(path))
   else:
-    sentences = list(_from_columns(path, columns))
+    sentences = list(_from_columns(path))
   if all(set(sentence.tags) <= {_BLANK_TAG} for sentence in sentences):
     return [sentence._replace(tags=()) for sentence in sentences]
   # Some tags, but not all: most often the wrong column was named.
@@ -66,58 +56,38 @@ def read_tagged(path: str, columns: Columns) -> list[TaggedSentence]:
     if len(sentence.tags) != len(sentence.words):
       raise UserError(
         f"All words of a file must have tags, or none. Received: {len(sentence.words)} words and "
-        f"{len(sentence.tags)} tags in the sentence of {sentence.where}. Fix it, or name the tags' column "
-        "(--tag_column) or key (--tag_key)."
+        f"{len(sentence.tags)} tags in the sentence of {sentence.where}. Fix it."
       )
   return sentences
 
 
-def _from_table(path: str, columns: Columns) -> Iterator[TaggedSentence]:
+def _from_table(path: str) -> Iterator[TaggedSentence]:
   table = read_table(path)
-  table.check_columns([columns.token_key], "--token_key")
   for number, row in enumerate(table.rows):
-    words = row.get(columns.token_key)
-    tags = row.get(columns.tag_key) or ()
+    words = row.get("tokens")
+    tags = row.get("tags") or ()
     if not isinstance(words, list):
       raise UserError(
-        f"A sentence is a list of words. Received: {words!r:.60} in {table.where(number)}."
+        'A row is {"tokens": […], "tags": […]}, with a list of words. '
+        f"Received: {row!r:.80} in {table.where(number)}. Fix it, or rename its keys."
       )
     if words:
       yield TaggedSentence(tuple(map(str, words)), tuple(map(str, tags)), table.where(number))
 
 
-def _from_columns(path: str, columns: Columns) -> Iterator[TaggedSentence]:
-  # The columns of the format, unless others are named.
-  is_conllu = path.endswith(".conllu")
-  word_column = 0
-  tag_column = -1
-  if is_conllu:
-    word_column = 1
-    tag_column = 3
-  if columns.token_column is not None:
-    word_column = columns.token_column
-  if columns.tag_column is not None:
-    tag_column = columns.tag_column
-
+def _from_columns(path: str) -> Iterator[TaggedSentence]:
   rows: list[list[str]] = []  # The lines of the sentence so far.
   # A last blank line ends the last sentence.
   lines = read_lines(path) + [""]
   for number, line in enumerate(lines, 1):
-    if is_conllu and _CONLLU_SKIPPED.match(line):
-      continue
     # A word is collected; a blank line or -DOCSTART- ends the sentence.
     cells = _cells(line)
-    is_word = bool(cells) and cells[0] != _DOCUMENT
-    if is_word and len(cells) <= word_column:
-      raise UserError(
-        f"Each line has its word in column {word_column}, counted from 0. Received: {len(cells)} "
-        f"columns in line {number} of {path}. Fix it, or name another --token_column."
-      )
-    if is_word:
+    if cells and cells[0] != _DOCUMENT:
       rows.append(cells)
     elif rows:
-      words = tuple(row[word_column] for row in rows)
-      tags = _tags(rows, word_column, tag_column)
+      words = tuple(row[0] for row in rows)
+      # The last column of a row of one cell is its word.
+      tags = tuple(row[-1] for row in rows if len(row) > 1)
       yield TaggedSentence(words, tags, f"line {number - len(rows)} of {path}")
       rows = []
 
@@ -131,13 +101,3 @@ def _cells(line: str) -> list[str]:
   if "\t" in line:
     return line.split("\t")
   return re.split(" +", line)
-
-
-def _tags(rows: Sequence[Sequence[str]], word_column: int, tag_column: int) -> tuple[str, ...]:
-  """The tags of the rows that have one: the last column of a row of one cell is its word."""
-  tags = []
-  for cells in rows:
-    has_column = -len(cells) <= tag_column < len(cells)
-    if has_column and tag_column % len(cells) != word_column:
-      tags.append(cells[tag_column])
-  return tuple(tags)

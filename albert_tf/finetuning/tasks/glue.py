@@ -79,30 +79,35 @@ TASKS: Mapping[str, GlueTask] = {task.name: task for task in _ALL_TASKS}
 # ------------------------------------------------------------------ files
 
 
-def read_splits(task: GlueTask, data_dir: str) -> dict[str, list[TextExample]]:
-  """Reads every split with a file in `data_dir` or in its folder of the task.
+def find_files(task: GlueTask, data_dir: str) -> dict[str, str]:
+  """Split → its file in `data_dir` or in its folder of the task; splits without one are left out.
 
   Raises:
-    UserError: there is no file, or one has another format.
+    UserError: there is no file.
   """
   # The parent too: MNLI's diagnostic set is a task of its own, with a folder beside MNLI.
   folders = (data_dir, os.path.join(data_dir, task.folder), os.path.dirname(data_dir.rstrip("/")))
-  splits = {}
+  found = {}
   for split, name in task.files.items():
-    # A split without a file is left out: not every copy of GLUE has all.
+    # Not every copy of GLUE has all.
     names = [name]
     if split == "test_ax":
       names.append(_DIAGNOSTIC_FILE)
     for path in [os.path.join(folder, name) for folder in folders for name in names]:
       if files.exists(path):
-        splits[split] = read_tsv(task, path, split)
+        found[split] = path
         break
-  if not splits:
+  if not found:
     raise UserError(
       f"data_dir holds {' or '.join(task.files.values())}, itself or in {task.folder}/. Received: "
       f"{data_dir!r}, which has none of them. Download GLUE, and name its folder or the task's."
     )
-  return splits
+  return found
+
+
+def read_splits(task: GlueTask, paths: Mapping[str, str]) -> dict[str, list[TextExample]]:
+  """Reads the file of each split; see `find_files`."""
+  return {split: read_tsv(task, path, split) for split, path in paths.items()}
 
 
 def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
@@ -183,7 +188,8 @@ class GlueTextTask(TextTask):
       pair=len(glue.texts) > 1,
       max_seq_length=max_seq_length,
     )
-    splits = read_splits(glue, data_dir)
+    self.sources = find_files(glue, data_dir)
+    splits = read_splits(glue, self.sources)
     super().__init__(spec, splits, tokenizer=tokenizer, metric_names=glue.metrics)
 
   def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:

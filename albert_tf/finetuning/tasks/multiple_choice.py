@@ -53,7 +53,9 @@ class MultipleChoiceTask(ScoresTask):
       for example in examples:
         counts[len(example.choices)] = example.id
     if len(counts) != 1 or max(counts) > len(choice_names):
-      received = ", ".join(f"{count} in {example_id}" for count, example_id in counts.items())
+      received = ", ".join(
+        f"{count} in the question {example_id}" for count, example_id in counts.items()
+      )
       raise UserError(
         "All questions have the same number of choices, and a name for each. Received: "
         f"{received or 'no question'}. Add or drop choices, or set --choice_names."

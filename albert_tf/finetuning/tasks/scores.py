@@ -1,7 +1,4 @@
-"""Shared code of tasks with a label for each example, and of those whose model gives it scores.
-
-`LabelledTask` is the base of sentence vectors; `ScoresTask` that of texts and multiple choice.
-"""
+"""Shared code of tasks with a label for each example, whose model gives it scores."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -35,8 +32,8 @@ from albert_tf.keras_api.preprocessor import AlbertPreprocessor
 from albert_tf.tokenization import Tokenizer
 
 
-class LabelledTask(FineTuningTask):
-  """A task with a class or a number for each example.
+class ScoresTask(FineTuningTask):
+  """A task with a model that outputs logits `[n, C]` of classes, or values `[n, 1]`.
 
   Args:
     spec: description of the task.
@@ -96,8 +93,16 @@ class LabelledTask(FineTuningTask):
     examples = self.split(split)
     labels: np.ndarray | None = None
     # Test data may lack labels, all or some: then they are only predicted.
-    is_labelled = all(example.label is not None for example in examples)
-    if is_labelled or not split.startswith("test"):
+    num_without = sum(example.label is None for example in examples)
+    if 0 < num_without < len(examples) and split.startswith("test"):
+      logging.warning(
+        "%s: %d of %d rows have no label. Test data are scored if all have one; these are only "
+        "predicted",
+        self.sources.get(split, split),
+        num_without,
+        len(examples),
+      )
+    if not num_without or not split.startswith("test"):
       labels = self.gold(split)
       if not self.names:
         labels = labels[:, np.newaxis]  # [n, 1], like the logits.
@@ -118,7 +123,7 @@ class LabelledTask(FineTuningTask):
     Raises:
       UserError: a label is missing, or is no class or number.
     """
-    # The error names the example: the file is not known here any more.
+    of_file = f" of {self.sources[split]}" if self.sources.get(split) else ""
     values = []
     for example in self.split(split):
       try:
@@ -127,7 +132,7 @@ class LabelledTask(FineTuningTask):
         rule = f"one of {', '.join(self.names)}" if self.names else "finite numbers"
         raise UserError(
           f"Labels of {split} data must be {rule}. Received: {error} in the example with the id "
-          f"{example.id}. Fix the file, or name another column."
+          f"{example.id}{of_file}. Fix the file, or name another column."
         ) from error
     return np.array(values)
 
@@ -136,10 +141,6 @@ class LabelledTask(FineTuningTask):
     if self.names:
       return np.int32(self._class_numbers[label])
     return np.float32(finite_number(label))
-
-
-class ScoresTask(LabelledTask):
-  """A task with a model that outputs logits `[n, C]` or values `[n, 1]`."""
 
   @abc.abstractmethod
   def metrics(

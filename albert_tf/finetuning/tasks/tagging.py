@@ -14,6 +14,7 @@ import tensorflow as tf
 from albert_tf.compat import coordinator_cpu
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
+from albert_tf.finetuning.data import warn_of_capitals
 from albert_tf.finetuning.tasks.base import (
   UNNAMED_OUTPUT,
   FeatureSet,
@@ -142,9 +143,10 @@ def _tags_by_frequency(splits: Mapping[str, Sequence[TaggedSentence]]) -> tuple[
     if not sentence.tags:
       raise UserError(
         "Training and evaluation sentences have a tag for each word. Received: none in "
-        f"{sentence.where}. Choose the column with --tag_column or the key with --tag_key."
+        f"{sentence.where}. Write them into the last column, or under the key tags."
       )
     counts.update(sentence.tags)
+  warn_of_capitals(counts, source="training and evaluation data")
   # Equally frequent tags by name, so that every run numbers them alike.
   return tuple(sorted(counts, key=lambda tag: (-counts[tag], tag)))
 
@@ -225,7 +227,7 @@ def _with_labels(
     if tag not in label_ids:
       raise UserError(
         f"A tag must be one of {', '.join(label_ids)}. Received: {tag!r} in the sentence of "
-        f"{sentence.where}. Fix the file, or choose the column with --tag_column."
+        f"{sentence.where}. Fix the file."
       )
     if row != _NO_PLACE:
       labels[row][position] = label_ids[tag]

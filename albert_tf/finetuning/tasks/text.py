@@ -13,10 +13,18 @@ from sklearn import metrics as sklearn_metrics
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import TableColumns, finite_number, read_splits, read_table
+from albert_tf.finetuning.data import (
+  TableColumns,
+  finite_number,
+  known_label,
+  read_splits,
+  read_table,
+  sources_of,
+  whole_number,
+)
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
 from albert_tf.finetuning.tasks.scores import ScoresTask, label_cell
-from albert_tf.finetuning.tasks.text_tables import TextExample, table_examples
+from albert_tf.finetuning.tasks.text_tables import TextExample, label_name, table_examples
 from albert_tf.tokenization import Tokenizer
 
 _MOST_CLASSES = 1000  # More different labels than this are no classes, but numbers or free text.
@@ -225,8 +233,7 @@ def table_task(
     columns: names of the columns.
     tokenizer: tokenizer of the weights.
     regression: whether labels are numbers to predict.
-    label_names: classes in order; empty: the columns of 0 and 1, or the sorted labels of the
-      training data.
+    label_names: classes in order; empty: the sorted labels of the training data.
     thresholds: thresholds of the labels; empty: chosen on the evaluation data.
     max_seq_length: S.
     class_weights: a number for each class, or "balanced"; empty: all are equal.
@@ -252,7 +259,10 @@ def table_task(
   elif columns.multi_label:
     kind = "multi_label"
   if not regression:
+    label_names = [label_name(name) for name in label_names]
     label_names = _class_names(splits.get("train", ()), columns, label_names)
+    for split, examples in splits.items():
+      splits[split] = [_of_class(example, label_names) for example in examples]
   spec = TaskSpec(
     kind=kind,
     name="custom",
@@ -269,6 +279,7 @@ def table_task(
       metric_names = ["pearson", "spearman"]
     task = TextTask(spec, splits, tokenizer=tokenizer, metric_names=metric_names)
 
+  task.sources = sources_of(tables)
   # What a run with other choices must not continue.
   if class_weights:
     task.class_weights = _class_weights(class_weights, task)
@@ -276,6 +287,16 @@ def table_task(
   if best_metric:
     task.choose_by(best_metric)
   return task
+
+
+def _of_class(example: TextExample, names: Sequence[str]) -> TextExample:
+  """The example with its labels as the classes have them; see `known_label`."""
+  label = example.label
+  if isinstance(label, tuple):
+    label = tuple(known_label(each, names) for each in label)
+  elif label is not None:
+    label = known_label(label, names)
+  return example._replace(label=label)
 
 
 def _class_weights(requested: Sequence[str], task: TextTask) -> Sequence[float]:
@@ -306,18 +327,25 @@ def _class_weights(requested: Sequence[str], task: TextTask) -> Sequence[float]:
 def _class_names(
   training_examples: Sequence[TextExample], columns: TableColumns, label_names: Sequence[str]
 ) -> Sequence[str]:
-  """The classes: those asked for, the columns of 0 and 1, or the labels of the training data."""
+  """The classes: those asked for, or the labels of the training data."""
   labels: set[str] = set()
   for example in training_examples:
     if isinstance(example.label, tuple):
       labels.update(example.label)
     else:
       labels.add(str(example.label))
-  if not label_names and len(columns.labels) > 1:
-    label_names = columns.labels
   if not label_names:
+    # "0.0" and "1.0" are the classes "0" and "1"; "1.0" beside "1.1" is a name.
+    whole = set(map(whole_number, labels))
+    if all(name.removeprefix("-").isdigit() for name in whole):
+      labels = whole
     # Whole numbers in their order, after everything else: "b", "2", "10".
     label_names = sorted(labels, key=lambda name: (len(name) if name.isdigit() else 0, name))
+  if not label_names and not training_examples:
+    raise UserError(
+      "The classes are those of the training data, or of the run that is used. Received: neither. "
+      "Name them with --label_names, or use a fine-tuned run."
+    )
   if not 2 <= len(label_names) <= _MOST_CLASSES:
     raise UserError(
       f"Classification needs 2 to {_MOST_CLASSES} classes. Received: {len(label_names)} different "
@@ -325,7 +353,8 @@ def _class_names(
       "use --regression for numbers."
     )
   # One of several labels without an example would be learned as "never".
-  without_example = [name for name in label_names if name not in labels]
+  known = {known_label(label, label_names) for label in labels}
+  without_example = [name for name in label_names if name not in known]
   if columns.multi_label and training_examples and without_example:
     raise UserError(
       f"Each of several labels needs a training example. Received: none for "

@@ -3,15 +3,25 @@
 It does not import TensorFlow; `text.py` makes the task of these examples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 import re
 from typing import Any, NamedTuple
 
 from absl import logging
 
-from albert_tf import json_files
 from albert_tf.errors import UserError
-from albert_tf.finetuning.data import Table, TableColumns, cell_text, finite_number
+from albert_tf.finetuning.data import (
+  Table,
+  TableColumns,
+  cell_text,
+  finite_number,
+  row_ids,
+  warn_of_capitals,
+)
+
+# How JSON and Parquet write labels.
+_TYPE_NAMES = {bool: "true or false", int: "numbers", float: "numbers"}
 
 
 class TextExample(NamedTuple):
@@ -22,7 +32,6 @@ class TextExample(NamedTuple):
   text: str
   pair: str | None = None  # The second text.
   label: str | tuple[str, ...] | None = None  # "multi_label": a tuple of all; None: not known.
-  negative: str | None = None  # A third text, unlike the first one.
 
 
 def table_examples(
@@ -34,15 +43,16 @@ def table_examples(
     UserError: a column or all rows are missing, or a row lacks its text or label and is not to be
       left out, or its label is no number.
   """
-  needed = [*columns.texts, columns.id, columns.negative]
+  needed = [*columns.texts, columns.id]
   if labelled:
-    needed.extend(columns.labels)
+    needed.append(columns.label)
   # A column that is not named is "".
   table.check_columns(list(filter(None, needed)), "--text_columns and --label_column")
-  has_labels = columns.label != "" and set(columns.labels) <= set(table.names)
+  has_labels = columns.label != "" and columns.label in table.names
 
   examples = []
   incomplete = []  # The names of such rows.
+  ids = row_ids(table, columns.id)
   for number, row in enumerate(table.rows):
     where = table.where(number)
     label = None
@@ -56,14 +66,7 @@ def table_examples(
     if labelled and (label is None or not any(map(str.strip, texts))):
       incomplete.append(where)
       continue
-    # Without a column of names, rows are numbered from 0 as in GLUE.
-    example_id = str(number)
-    if columns.id:
-      example_id = cell_text(row.get(columns.id))
-    negative = None
-    if columns.negative:
-      negative = cell_text(row.get(columns.negative))
-    examples.append(TextExample(example_id, *texts)._replace(label=label, negative=negative))
+    examples.append(TextExample(ids[number], *texts)._replace(label=label))
 
   # A row without a label would be a class of its own, and one without a text would teach nothing.
   if incomplete and not columns.skip_incomplete_rows:
@@ -79,6 +82,8 @@ def table_examples(
   if not labelled and not any(example.label for example in examples):
     # The cells of a table that is to be predicted are empty: this does not mean "no labels".
     return [example._replace(label=None) for example in examples]
+  if has_labels and not numbers:
+    _warn_of_mixed_labels(table, columns)
   num_without = sum(example.label == () for example in examples)
   if num_without:
     logging.info(
@@ -91,12 +96,11 @@ def table_examples(
 
 
 def _read_label(row: Mapping[str, Any], columns: TableColumns, *, where: str) -> Any:
-  """The label of a row, or a tuple of its labels; None where one is missing."""
-  if not columns.multi_label:
-    return _label(row.get(columns.label))
-  if len(columns.labels) > 1:
-    return _marked_labels(row, columns.labels, where=where)
-  return _listed_labels(row.get(columns.label), where=where)
+  """The label of a row, None for none; or a tuple of its labels, which may be empty."""
+  cell = row.get(columns.label)
+  if columns.multi_label:
+    return _labels(cell, where=where)
+  return _label(cell)
 
 
 def _label(cell: Any) -> str | None:
@@ -104,36 +108,50 @@ def _label(cell: Any) -> str | None:
   text = cell_text(cell).strip()
   if text.lower() in ("", "nan"):
     return None
+  return label_name(text)
+
+
+def label_name(text: str) -> str:
+  """The name of a label; "1.0", as tables write whole numbers where some cells are empty, is "1"."""
+  if re.fullmatch(r"-?[0-9]+\.0+", text):
+    return text.partition(".")[0]
   return text
 
 
-def _listed_labels(cell: Any, *, where: str) -> tuple[str, ...]:
-  """The labels in one cell: a list, its JSON text, or names with "," ";" or "|" between them."""
-  # A list in .csv and .tsv is text, such as '["air", "blue"]'.
-  if isinstance(cell, str) and cell.lstrip().startswith("["):
-    cell = json_files.parse(f'{{"labels": {cell}}}', where, labels=list)["labels"]
+def _labels(cell: Any, *, where: str) -> tuple[str, ...]:
+  """The labels in one cell: a list, or names with commas between them."""
   if not isinstance(cell, list):
-    cell = re.split("[,;|]", cell_text(cell))
+    text = cell_text(cell)
+    # A list in .csv and .tsv is text, such as '["air", "blue"]': '["air"' would be a name.
+    if text.lstrip().startswith("["):
+      raise UserError(
+        "Several labels are names with commas between them, or a list of .jsonl and .parquet. "
+        f"Received: {text:.80} in {where}. Write air,blue; or take .jsonl."
+      )
+    cell = text.split(",")
   labels = [_label(name) for name in cell]
   # Each label once, in the order of the file.
   return tuple(dict.fromkeys(label for label in labels if label))
 
 
-def _marked_labels(
-  row: Mapping[str, Any], names: Sequence[str], *, where: str
-) -> tuple[str, ...] | None:
-  """The labels whose columns hold 1; None if a column is empty."""
-  marks = {name: (_label(row.get(name)) or "").lower() for name in names}
-  # A wrong mark is reported even where another column is empty.
-  for mark in marks.values():
-    if mark not in ("", "0", "1", "false", "true"):
-      raise UserError(
-        f"Each of several label columns holds 0 or 1. Received: {mark!r} in {where}. A column with "
-        "names of labels is named alone."
-      )
-  if "" in marks.values():
-    return None
-  return tuple(name for name, mark in marks.items() if mark in ("1", "true"))
+def _warn_of_mixed_labels(table: Table, columns: TableColumns) -> None:
+  """Warns of labels of several types, and of names that differ in their capitals only."""
+  cells: list[Any] = []
+  for row in table.rows:
+    cell = row.get(columns.label)
+    cells.extend(cell if isinstance(cell, list) else [cell])
+  names = {number: name for number, cell in enumerate(cells) if (name := _label(cell)) is not None}
+  types = Counter(_TYPE_NAMES.get(type(cells[number]), "texts") for number in names)
+  if len(types) > 1:
+    counts = ", ".join(f"{count} {kind}" for kind, count in types.items())
+    logging.warning(
+      '%s: labels of several types in %s: %s. Each is read as text: 1 and "1" are the class 1, true '
+      "is another",
+      table.source,
+      columns.label,
+      counts,
+    )
+  warn_of_capitals(Counter(names.values()), source=table.source)
 
 
 def _check_number(label: str | None, *, where: str) -> None:

@@ -13,6 +13,8 @@ from support.tiny_finetuning import QUICK
 from support.tiny_step import EAGER_INPUT, eagerly
 import tensorflow as tf
 
+from albert_tf.checkpoints.checkpoint import read_checkpoint
+from albert_tf.errors import UserError
 from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.initialize import read_start
 from albert_tf.finetuning.tasks.squad.read import read_splits
@@ -150,3 +152,39 @@ def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
   report = task.evaluate(outputs["test"])
   assert report["f1"] == pytest.approx(report["best_f1"])
   assert report["null_score_diff_threshold"] == 10.0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(EAGER_INPUT)
+def test_the_one_set_of_predictions_is_named(tmp_path, tokenizer):
+  """It is of `data.test` where results.json has it, else of `data.eval`."""
+  paths = {name: write(tmp_path / f"{name}.json", 1, seed=n) for n, name in enumerate("abc")}
+  train = write(tmp_path / "train.json", 2)
+  files = {"albert_config_file": TINY_CONFIG, "spm_model_file": SPM_MODEL}
+  start = read_start(golden_checkpoint("tiny_squad_v2"), **files)
+  run = tmp_path / "run"
+  settings = dataclasses.replace(QUICK, num_train_steps=1, eval_steps=0, bucket_multiple=0)
+
+  def command(start=start, *, threshold=None, **sources):
+    data = read_splits(SquadFiles(squad_version="2.0", held_out_fraction=0.5, **sources))
+    options = {"settings": SIZES, "tokenizer": tokenizer, "threshold": threshold}
+    task = SquadTask(data, version="2.0", **options)
+    does = {"do_train": "train_file" in sources, "do_predict": "predict_file" in sources}
+    with eagerly():
+      of_run = dataclasses.replace(settings, **does, do_eval=False)
+      results = fine_tune(task, of_run, start=start, output_dir=str(run))
+    answered = {key.partition("-")[0] for key in json.loads((run / "predictions.json").read_text())}
+    split = "test" if "test" in results["data"] else "eval"
+    assert results["data"][split]["file"] == str(tmp_path / f"{answered.pop()}.json")
+    assert ("test_f1" in results) <= ("test" in results["data"])
+    return results
+
+  trained = command(train_file=train, predict_file=paths["a"])
+  assert trained["data"].keys() == {"eval", "test"}
+  assert "test" not in command(train_file=train)["data"]
+  checkpoint = read_checkpoint(str(run))
+  own = dataclasses.replace(start, checkpoint=checkpoint, source=checkpoint.path)
+  unanswered = write(tmp_path / "c.json", 1, answers=False)
+  assert "test_f1" not in command(own, threshold=0.0, predict_file=unanswered)
+  with pytest.raises(UserError, match=r"b\.json \(.*train\.json \(.*--init_checkpoint"):
+    command(own, threshold=0.0, predict_file=paths["b"])

@@ -15,11 +15,9 @@ from support.task_files import write_mrpc
 from support.tiny_records import tiny_config
 
 # What differs between two runs of the same thing: clocks, paths, TensorFlow's names of functions and event files.
-_TIMED = re.compile(
-  r"_per_second$|^init_checkpoint$|seconds|^time|goodput|share|utilization|cost|price|wait"
-)
+_TIMED = re.compile(r"_per_second$|^init_checkpoint$|seconds|share|utilization|cost|price|wait")
 _NOT_COMPARED = re.compile(
-  r"(run\.json|lock\.json.*|flags\.txt|README\.md|saved_model\.pb|fingerprint\.pb|\.png|tfevents.*|golden.*|models\.config)$"
+  r"(run\.json|lock\.json.*|flags\.txt|saved_model\.pb|fingerprint\.pb|\.png|tfevents.*|golden.*|models\.config)$"
 )
 
 

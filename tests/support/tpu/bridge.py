@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_run_of, tiny_task
-from support.tiny_records import SPEC, random_examples, tiny_config, write_records
+from support.tiny_records import RULES, random_examples, tiny_config, write_records
 from support.tiny_step import OPTIMIZER, distributed_iterator, make_step
 from support.tpu.emulator import TpuEmulator
 import tensorflow as tf
@@ -124,7 +124,7 @@ def traced_evaluation(strategy: tf.distribute.Strategy, records: str) -> Any:
     model = AlbertForPreTraining(
       CONFIG, encoder_options=ENCODER_OPTIONS, read_positions_only=True, dtype=POLICY
     )
-  held_out = HeldOut(build_record_index([records]), SPEC, "sentence_order", BATCH, 1)
+  held_out = HeldOut(build_record_index([records]), RULES, "sentence_order", BATCH, 1)
   evaluator = Evaluator(strategy=strategy, model=model, sets={"": held_out})
   return evaluator.run.get_concrete_function(iter(evaluator._datasets[""]), tf.constant(1))
 

@@ -31,6 +31,7 @@ class SquadData(NamedTuple):
   version: str  # "1.1" or "2.0", as asked for.
   questions: list[Question]
   labelled: bool
+  source: str = ""  # The file.
 
 
 def read_splits(source: SquadFiles) -> dict[str, SquadData]:
@@ -116,4 +117,4 @@ def read_squad(path: str, *, version: str, require_answers: bool = False) -> Squ
     raise UserError(
       f"Each question has an id of its own. Received: an id more than once in {path}."
     )
-  return SquadData(version, questions, labelled)
+  return SquadData(version, questions, labelled, path)

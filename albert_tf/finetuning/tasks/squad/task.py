@@ -33,6 +33,7 @@ class SquadTask(FineTuningTask):
   """
 
   best_metric = "f1"
+  has_one_set_of_predictions = True
 
   def __init__(
     self,
@@ -45,6 +46,7 @@ class SquadTask(FineTuningTask):
   ):
     self.version = version
     self.settings = settings
+    self.sources = {split: of_split.source for split, of_split in data.items()}
     self.splits: dict[str, SquadFeatures] = {}
     for split, of_split in data.items():
       features = make_features(of_split, tokenizer=tokenizer, settings=settings)
