@@ -172,7 +172,7 @@ def _fixed_depth(loaded: Any, signature: str, depth: int, columns: Columns) -> C
 def _early_ways(loaded: Any, run: str) -> Iterator[tuple[str, Answer]]:
   """Early exit at each tolerance, with the threshold of the run's own table."""
   from albert_tf.configs.task import RESULTS_FILE
-  from albert_tf.finetuning.engine import exit_table
+  from albert_tf.finetuning import exit_table
 
   results = json_files.read(os.path.join(run, RESULTS_FILE))
   rows = [exit_table.ExitRow(**row) for row in results["early_exit"]["rows"]]

@@ -185,7 +185,7 @@ def read_request(command_class: type, *, implies_predict: str = "") -> Request:
   )
   commands.load_tensorflow(distribution.tpu)
   if request.ensemble_of:
-    from albert_tf.finetuning.engine.ensemble import run_directories
+    from albert_tf.finetuning.ensemble import run_directories
 
     used = {"ensemble_of", "output_dir", "do_eval", "do_predict"}
     unused = commands.flag_names(Request, FineTuneSettings) - used
@@ -225,9 +225,8 @@ def run(
   # Messages without absl's prefix.
   logging.set_verbosity(logging.INFO)
   logging.get_absl_handler().setFormatter(None)
-  from albert_tf.finetuning.engine import ensemble, results
-  from albert_tf.finetuning.engine.fit import fine_tune
-  from albert_tf.runs.distribution import Workers, make_strategy
+  from albert_tf.finetuning import ensemble, results
+  from albert_tf.finetuning.run import fine_tune
 
   settings = request.settings
   start = _read_start(request, vocab_file)
@@ -247,22 +246,16 @@ def run(
     _report(ensemble.lines(combined), request.output_dir)
     return
 
-  strategy = make_strategy(settings.distribution)
   outcome = fine_tune(
     task,
     settings,
     start=start,
     output_dir=request.output_dir,
     flags_text=request.flags_text,
-    strategy=strategy,
   )
-  # The chief reports and exports; the others wait: none may leave before.
-  workers = Workers(strategy)
-  with workers.all_fail_together():
-    if workers.is_chief:
-      _report(results.lines(outcome), request.output_dir)
-      if settings.do_train:
-        _export(task, request)
+  _report(results.lines(outcome), request.output_dir)
+  if settings.do_train:
+    _export(task, request)
 
 
 def _read_start(request: Request, vocab_file: str | None) -> "Start":
@@ -305,7 +298,7 @@ def _report(lines: Iterable[str], output_dir: str) -> None:
 
 def _export(task: FineTuningTask, request: Request) -> None:
   """Exports the weights that results.json is of, unless the newest version has them."""
-  from albert_tf.finetuning.engine.results import EXPORTED_VERSION
+  from albert_tf.finetuning.results import EXPORTED_VERSION
   from albert_tf.keras_api.exports import export_saved_model
 
   folder = os.path.join(request.output_dir, "saved_model")

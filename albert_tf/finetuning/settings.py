@@ -102,12 +102,6 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     flag="save_checkpoints_steps",
     aliases=("eval_steps",),
   )
-  bucket_multiple: int | None = setting(
-    None,
-    "Batches hold texts of similar length, padded to a multiple of this; 0: all are padded to "
-    "--max_seq_length. Default: 32, and 0 on a TPU.",
-    minimum=0,
-  )
   verbose: bool = setting(True, "Show Keras' progress bar.", flag="progress")
   distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
 

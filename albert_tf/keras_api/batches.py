@@ -20,6 +20,7 @@ from albert_tf.compat import coordinator_cpu, device_kind
 from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api.training_step import DROPOUT_SEED
 from albert_tf.pipelines.batches import iterators_without_autotune, without_autotune
+from albert_tf.progress import track
 from albert_tf.settings import LARGEST_INT
 
 # One array [n, …], or rows that differ in the length of their last axis.
@@ -148,9 +149,10 @@ def with_class_weights(examples: Examples, class_weight: Mapping[int, float]) ->
   return dataclasses.replace(examples, weights=weights)
 
 
-def blocks_of(count: int) -> list[slice]:
-  """Slices of `ROWS_AT_ONCE` that cover `count` rows."""
-  return [slice(begin, begin + ROWS_AT_ONCE) for begin in range(0, count, ROWS_AT_ONCE)]
+def blocks_of(count: int, *, desc: str = "") -> Iterable[slice]:
+  """Slices that cover `count` rows, tokenized one after the other; `desc` names a progress bar."""
+  blocks = [slice(begin, begin + ROWS_AT_ONCE) for begin in range(0, count, ROWS_AT_ONCE)]
+  return track(blocks, len(blocks), desc=desc, unit=f"x {ROWS_AT_ONCE}", shown=bool(desc))
 
 
 def _without_padding(block: Mapping[str, Any]) -> dict[str, Column]:

@@ -178,7 +178,7 @@ class StopOnSignal(keras.callbacks.Callback):
       raise StoppedError
 
   def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-    if self._request.is_set() and not self.model.stop_training:
+    if self._request.is_set():
       raise StoppedError
 
   def close(self) -> None:

@@ -272,7 +272,7 @@ class TextModel(ConfigModel):
         saved = ""
         for state in states:
           state.save()
-          saved = " and saved. The same program continues"
+          saved = ", saved. The same program continues"
         step = int(self.optimizer.iterations)
         raise StoppedError(f"stopped at update {step:,}{saved}.") from None
 

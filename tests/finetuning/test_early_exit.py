@@ -12,9 +12,9 @@ from albert_tf import AlbertClassifier
 from albert_tf.checkpoints.checkpoint import read_checkpoint
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine import exit_table
-from albert_tf.finetuning.engine.fit import fine_tune
-from albert_tf.finetuning.engine.results import lines as printed_lines
+from albert_tf.finetuning import exit_table
+from albert_tf.finetuning.results import lines as printed_lines
+from albert_tf.finetuning.run import fine_tune
 from albert_tf.finetuning.tasks.text import MultiLabelTask
 from albert_tf.finetuning.tasks.text_tables import TextExample
 

@@ -11,7 +11,7 @@ from support.task_files import write_squad
 from support.tiny_finetuning import made_up_texts, tiny_task, tokenizer
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine.ensemble import combine, greedy, run_directories
+from albert_tf.finetuning.ensemble import combine, greedy, run_directories
 from albert_tf.finetuning.tasks.squad.answers import Candidate, Decoded
 from albert_tf.finetuning.tasks.squad.read import read_splits
 from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings

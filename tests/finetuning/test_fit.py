@@ -1,4 +1,4 @@
-"""The engine: its start, learning, equal repetitions, the best checkpoint, continuation, files, and refusals."""
+"""Fine-tuning: its start, learning, equal repetitions, the best checkpoint, continuation, files, and refusals."""
 
 import dataclasses
 import json
@@ -17,9 +17,9 @@ from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.checkpoints.checkpoint import read_checkpoint
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine.fit import Predictor, fine_tune
-from albert_tf.finetuning.engine.results import lines, scores
 from albert_tf.finetuning.initialize import read_start
+from albert_tf.finetuning.results import lines, scores
+from albert_tf.finetuning.run import fine_tune
 from albert_tf.lock import DirectoryLock
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 
@@ -75,7 +75,7 @@ def records(directory):
 def test_a_tiny_model_learns_64_examples_by_heart(tmp_path, family):
   texts = made_up_texts(64, **family)
   task = tiny_task({"train": texts, "eval": texts}, **family)
-  results = run(tmp_path / "run", QUICK, of=task, bucket_multiple=0)
+  results = run(tmp_path / "run", QUICK, of=task)
   assert results["pearson" if "regression" in family else "accuracy"] >= 0.95
 
 
@@ -115,18 +115,9 @@ def test_several_seeds(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_a_finished_run_does_later(tmp_path, monkeypatch):
-  predicted = []
-  call = Predictor.__call__
-
-  def counted(self, split):
-    predicted.append(split)
-    return call(self, split)
-
-  monkeypatch.setattr(Predictor, "__call__", counted)
+def test_what_a_finished_run_does_later(tmp_path):
   folder = tmp_path / "run"
   trained = run(folder)
-  assert predicted == ["eval"]  # The outputs of the best weights are there already.
   before, own = records(folder), start_from(folder)
   run(folder, of=small_task(max_seq_length=16), start=own, **PREDICT)
   for place in (folder, tmp_path / "elsewhere"):
@@ -201,7 +192,7 @@ def test_lamb_bfloat16_dropout_and_user_callbacks(tmp_path):
       seen.append(sorted(logs))
 
   settings = dataclasses.replace(
-    SHORT, optimizer="lamb", distribution=BFLOAT16, dropout=0.2, bucket_multiple=0, num_train_epochs=2.0
+    SHORT, optimizer="lamb", distribution=BFLOAT16, dropout=0.2, num_train_epochs=2.0
   )  # fmt: skip
   assert np.isfinite(run(tmp_path / "run", settings, callbacks=[Watch()])["loss"])
   by_class = ["val_f1", "val_f1_c0", "val_f1_c1"]
@@ -235,7 +226,7 @@ def test_weights_that_are_not_finite_are_never_the_best(tmp_path):
   """One update by an immense rate: the loss before it is finite, and so is the accuracy after it."""
   updates = {"num_train_steps": 2, "num_warmup_steps": 0, "eval_steps": 1, "learning_rate": 1e38}
   with eagerly(), pytest.raises(UserError, match=r"finite.*--learning_rate"):
-    run(tmp_path / "run", bucket_multiple=0, **updates)
+    run(tmp_path / "run", **updates)
   assert not (tmp_path / "run/results.json").exists()
   assert latest_bundle(str(tmp_path / "run/checkpoints/best")) is None
 
@@ -290,7 +281,7 @@ def test_a_wordpiece_vocabulary(run_folder, tmp_path):
 
 # ------------------------------------------------------------------ what a directory shows is of one thing
 
-ONE_UPDATE = dataclasses.replace(SHORT, num_train_steps=1, bucket_multiple=0, eval_batch_size=16)
+ONE_UPDATE = dataclasses.replace(SHORT, num_train_steps=1, eval_batch_size=16)
 EVALUATE = {"do_train": False}
 
 

@@ -18,12 +18,12 @@ from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.errors import StoppedError
-from albert_tf.finetuning.engine import callbacks
-from albert_tf.finetuning.engine.fit import fine_tune
+from albert_tf.finetuning import results
+from albert_tf.finetuning.run import fine_tune
 from albert_tf.modeling import named_variables
 from albert_tf.runs import checkpoint_store, run_directory
 
-# 4 updates an epoch, the last batch of each filled up; evaluations after 3, 6, 9 and 10: within epochs and at the end.
+# 4 updates an epoch, the last of each with one row; evaluations after 3, 6, 9 and 10: within epochs and at the end.
 SETTINGS = dataclasses.replace(
   QUICK,
   num_train_steps=10,
@@ -33,10 +33,8 @@ SETTINGS = dataclasses.replace(
   classifier_dropout=0.1,
   train_depths=(1, 2),
 )
-# Fewer functions to trace, and fewer updates: one length, one depth, evaluations after 2, 4 and 5.
-SIMPLE = dataclasses.replace(
-  SETTINGS, num_train_steps=5, eval_steps=2, bucket_multiple=0, train_depths=()
-)
+# Fewer functions to trace, and fewer updates: one depth, evaluations after 2, 4 and 5.
+SIMPLE = dataclasses.replace(SETTINGS, num_train_steps=5, eval_steps=2, train_depths=())
 
 
 class Killed(BaseException):
@@ -110,15 +108,15 @@ def undisturbed(tmp_path_factory):
 
 
 def finish(directory, undisturbed, settings=SETTINGS):
-  expected, results = undisturbed(settings)
+  expected, entries = undisturbed(settings)
   again = run(directory, settings)
   same_runs(directory, expected)
-  assert {**again, "train_seconds": 0} == {**results, "train_seconds": 0}
+  assert {**again, "train_seconds": 0} == {**entries, "train_seconds": 0}
 
 
 @pytest.mark.slow
 def test_killed_in_an_evaluation(tmp_path, undisturbed):
-  in_evaluation = mock.patch.object(callbacks, "format_metric", side_effect=Killed)
+  in_evaluation = mock.patch.object(results, "format_metric", side_effect=Killed)
   with in_evaluation, pytest.raises(Killed):
     run(tmp_path / "run", SIMPLE)
   assert not evaluations(tmp_path / "run")
@@ -149,7 +147,7 @@ def test_stopped_by_sigterm(tmp_path, undisturbed, ends):
   finish(tmp_path / "run", undisturbed)
 
 
-# An evaluation follows the writing of the state; where it is better, the best weights are written.
+# After an evaluation the best weights are written where it is better, and then the state.
 @pytest.mark.slow
 @pytest.mark.parametrize(("folder", "number"), [("training", 1), ("best", 1), ("training", 2)])
 def test_killed_while_it_writes(tmp_path, undisturbed, folder, number):

@@ -20,9 +20,7 @@ from albert_tf.configs.task import TaskSpec, best_run
 from albert_tf.errors import UserError
 from albert_tf.keras_api import exports
 
-SETTINGS = dataclasses.replace(
-  QUICK, num_train_steps=1, train_batch_size=4, eval_steps=0, bucket_multiple=0
-)
+SETTINGS = dataclasses.replace(QUICK, num_train_steps=1, train_batch_size=4, eval_steps=0)
 TABLES = {
   "train": made_up_table("train", 4, seed=5),
   "dev": made_up_table("dev", 9, seed=6),

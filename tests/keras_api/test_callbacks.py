@@ -116,7 +116,7 @@ def test_an_optimizer_of_keras_continues_too(pretrained, undisturbed, tmp_path):
 @pytest.mark.parametrize("update", [4, EPOCH_UPDATES])
 def test_a_signal_saves_and_stops(update, pretrained, undisturbed, tmp_path):
   """Within an epoch at once; at its last update after the evaluation, which belongs to it."""
-  with pytest.raises(StoppedError, match=f"update {update} and saved"):
+  with pytest.raises(StoppedError, match=f"update {update}, saved"):
     fit(pretrained, tmp_path, callbacks=[Disturb(terminate, update=update)], every=0)
   assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
   assert_same_bits(fit(pretrained, tmp_path, every=0), undisturbed[AdamW])

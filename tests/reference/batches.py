@@ -1,37 +1,45 @@
-"""A NumPy twin of fine-tuning batches: rows one by one into padded arrays."""
+"""A NumPy twin of batches of examples: rows one by one into padded arrays."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
+PADDING = {"p_mask": 1}
 
-def numpy_batch(features, indices, *, batch_size, length):
-  """`(x, y, weights)` of `batch_size` rows of a `FeatureSet`, padded to `length`.
 
-  Where there are fewer indices, the first one's row fills up with weight 0. Weights are scaled so that their mean is 1.
+def numpy_batch(rows, labels, weights, indices, *, length, count=None, divides_by_weights=False):
+  """`(x, y, weights)` of some rows, padded to `length`.
+
+  Args:
+    rows: name → array `[…, s]` or scalar, of each example.
+    labels: an array, a list of rows `[s]`, or a mapping of them.
+    weights: one for each example or, in rows `[s]`, for each token.
+    indices: of the batch's rows.
+    count: number of rows of the batch, which the first one's row fills up with weight 0.
+    divides_by_weights: whether weights are scaled such that their mean is 1.
   """
-  taken = [*indices, *[indices[0]] * (batch_size - len(indices))]
-  fill = features.pad_values
-  rows = [features.rows[i] for i in taken]
-  x = {name: stack([row[name] for row in rows], length, fill.get(name, 0)) for name in rows[0]}
+  count = count or len(indices)
+  taken = [*indices, *[indices[0]] * (count - len(indices))]
+  x = {
+    name: stack([rows[i][name] for i in taken], length, PADDING.get(name, 0)) for name in rows[0]
+  }
 
-  def label(column):
-    if isinstance(column, np.ndarray):
-      return column[taken]
-    return stack([column[i] for i in taken], length, fill.get("labels", 0))
+  def column(values):
+    if isinstance(values, Mapping):
+      return {name: column(of_name) for name, of_name in values.items()}
+    return stack([values[i] for i in taken], length, 0)
 
-  weights = np.ones(batch_size, np.float32)
-  if features.weights is not None:
-    weights = stack([features.weights[i] for i in taken], length, 0).astype(np.float32)
-  weights[len(indices) :] = 0.0
-  if weights.sum() > 0:
-    weights = weights * np.float32(weights.size / weights.sum())
-  if features.labels is None:
-    return x, None, weights
-  if isinstance(features.labels, Mapping):
-    labels = {name: label(column) for name, column in features.labels.items()}
-    return x, labels, dict.fromkeys(labels, weights)
-  return x, label(features.labels), weights
+  scaled = column(weights).astype(np.float32)
+  scaled[len(indices) :] = 0.0
+  total = scaled.size * len(indices) / count
+  if divides_by_weights:
+    total = scaled.sum()
+  if total > 0:
+    scaled = scaled * np.float32(scaled.size / total)
+  y = column(labels)
+  if isinstance(y, dict):
+    return x, y, dict.fromkeys(y, scaled)
+  return x, y, scaled
 
 
 def stack(arrays, length, fill):

@@ -5,12 +5,10 @@ from support.tiny_run import WORDS, tokenizer
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
-from albert_tf.finetuning.engine.run import FineTuningRun
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.text import TextTask
 from albert_tf.finetuning.tasks.text_tables import TextExample
-from albert_tf.runs.distribution import Workers
 from albert_tf.runs.settings import DistributionConfig
 
 # A learning rate at which random weights learn 64 examples by heart in seconds.
@@ -21,7 +19,6 @@ QUICK = FineTuneSettings(
   num_train_steps=200,
   eval_steps=100,
   classifier_dropout=0.0,
-  bucket_multiple=8,
   distribution=DistributionConfig(distribution="one_device"),
   verbose=False,
 )
@@ -75,15 +72,3 @@ def tiny_task(splits, *, pair=False, classes=2, regression=False, name="tiny", m
   if classes > 2:
     metrics = ("accuracy", "macro_f1")
   return TextTask(spec, splits, tokenizer=tokenizer(), metric_names=metrics)
-
-
-def tiny_run_of(task, settings, strategy, features):
-  """A run of the engine, for tests of its parts."""
-  return FineTuningRun(
-    task=task,
-    settings=settings,
-    start=tiny_start(),
-    strategy=strategy,
-    workers=Workers(strategy),
-    features=features,
-  )

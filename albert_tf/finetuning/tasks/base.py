@@ -1,13 +1,11 @@
 """The interface of a fine-tuning task: examples as rows, a loss, metrics and predictions.
 
-The engine knows a task only by this interface; the other files of this folder implement it.
+`run.py` knows a task only by this interface; the other files of this folder implement it.
 `docs/architecture.md` describes how to add a kind of task.
 """
 
 import abc
 from collections.abc import Iterable, Mapping, Sequence
-import dataclasses
-import functools
 import hashlib
 from typing import Any
 
@@ -16,58 +14,15 @@ import numpy as np
 from albert_tf import files
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
+from albert_tf.keras_api.batches import Examples
 
 UNNAMED_OUTPUT = "logits"  # How `Outputs` names the output of a model that has one.
 
-# Output name → array `[n, …]`, one row an example in order. Where batches have different lengths S
-# and the output has an axis of S: a list of n arrays, at least as long as the row.
-Outputs = Mapping[str, Sequence[Any]]
+# Output name → array `[n, …]`, one row an example in order; see `TextModel.predict`.
+Outputs = Mapping[str, Any]
 
 # TSV has no quoting: a tab in a text would be the end of its cell. These are the escapes of jq's @tsv.
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
-
-Column = np.ndarray | Sequence[np.ndarray]  # One array, or one array a row where lengths differ.
-
-
-@dataclasses.dataclass(frozen=True)
-class FeatureSet:
-  """The examples of one split, ready to be batched.
-
-  Attributes:
-    rows: a mapping for each example: int32 arrays whose LAST axis is its length s (`input_ids`,
-      `input_mask`, `segment_ids`; multiple choice `[C, s]`), and scalars (`start_positions`).
-    labels: labels for the loss: an array `[n, …]`, a list of n arrays `[s]` (tags), or, for a model
-      with named outputs, a mapping of output names to one of these. None: no labels.
-    pad_values: name → padding value of a row, by default 0.
-    weights: a weight for each example `[n]` or token, n arrays `[s]`; None: 1. A batch's loss is
-      the weighted mean over all replicas.
-  """
-
-  rows: Sequence[Mapping[str, np.ndarray]]
-  labels: Column | Mapping[str, Column] | None = None
-  pad_values: Mapping[str, int] = dataclasses.field(default_factory=dict)
-  weights: Column | None = None
-
-  def __len__(self) -> int:
-    return len(self.rows)
-
-  @functools.cached_property
-  def lengths(self) -> np.ndarray:
-    """int64 `[n]`: the length of each row."""
-    return np.array([np.shape(row["input_ids"])[-1] for row in self.rows], np.int64)
-
-  def fingerprint(self) -> str:
-    """A hash of all data that training or evaluation uses."""
-    columns: dict[str, Any] = {"labels": self.labels}
-    if isinstance(self.labels, Mapping):
-      columns = dict(self.labels)
-    columns["weights"] = self.weights
-    targets = [
-      (name, array) for name, column in columns.items() if column is not None for array in column
-    ]
-    # Rows are made on access: all of them at once could take gigabytes.
-    inputs = (pair for row in self.rows for pair in row.items())
-    return fingerprint(targets) + fingerprint(inputs)
 
 
 def fingerprint(arrays: Iterable[tuple[str, np.ndarray]]) -> str:
@@ -89,10 +44,10 @@ class FineTuningTask(abc.ABC):
   of several runs.
 
   Attributes:
-    spec: the description of the task, which decides the model. The engine saves
+    spec: the description of the task, which decides the model. A run saves
       `spec.with_thresholds(metrics)` as `task.json`.
     best_metric: name of the metric that chooses the best checkpoint; higher is better.
-    head_options: arguments of the head, except number of labels and dropout, which the engine sets.
+    head_options: arguments of the head, except number of labels and dropout, which the run sets.
     training_options: further values on which the weights depend, for the run's identity.
     loss_weights: argument of Keras' `compile`.
     splits: name → examples; splits that are not needed may be absent.
@@ -110,7 +65,7 @@ class FineTuningTask(abc.ABC):
   has_one_set_of_predictions: bool = False
 
   @abc.abstractmethod
-  def features(self, split: str) -> FeatureSet:
+  def features(self, split: str) -> Examples:
     """The features of a split, with labels if it is evaluated."""
 
   def split(self, name: str) -> Any:

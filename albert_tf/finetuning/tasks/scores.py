@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Mapping, Sequence
+import dataclasses
 import functools
 import hashlib
 import io
@@ -22,12 +23,11 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.data import finite_number
 from albert_tf.finetuning.tasks.base import (
   UNNAMED_OUTPUT,
-  FeatureSet,
   FineTuningTask,
   Outputs,
   write_tsv,
 )
-from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
+from albert_tf.keras_api.batches import Examples, blocks_of
 from albert_tf.keras_api.preprocessor import AlbertPreprocessor
 from albert_tf.tokenization import Tokenizer
 
@@ -66,7 +66,7 @@ class ScoresTask(FineTuningTask):
     self._class_numbers = {name: number for number, name in enumerate(names)}
     self._tokenizer = tokenizer
 
-  def rows(self, examples: Sequence[Any]) -> PackedRows:
+  def rows(self, examples: Sequence[Any]) -> Examples:
     """The model's input features of the examples, made with the ops of a SavedModel."""
     columns = {}
     for name, field in self.inputs.items():
@@ -74,7 +74,6 @@ class ScoresTask(FineTuningTask):
       # Single texts have no second one.
       if set(column) != {None}:
         columns[name] = column
-    blocks = in_blocks(len(examples), desc="Tokenizing")
     # The tables too: a slice's first host could not give them to us.
     with tf.device(coordinator_cpu()):
       preprocessor = AlbertPreprocessor(
@@ -83,13 +82,13 @@ class ScoresTask(FineTuningTask):
         max_length=self.spec.max_seq_length,
         max_qa_length=self.spec.max_qa_length,
       )
-      return PackedRows.of(
+      return Examples.of_blocks(
         preprocessor.pack({name: column[block] for name, column in columns.items()})
-        for block in blocks
+        for block in blocks_of(len(examples), desc="Tokenizing")
       )
 
   @functools.cache  # noqa: B019  A task is needed until the command ends.
-  def features(self, split: str) -> FeatureSet:
+  def features(self, split: str) -> Examples:
     examples = self.split(split)
     labels: np.ndarray | None = None
     # Test data may lack labels, all or some: then they are only predicted.
@@ -109,7 +108,9 @@ class ScoresTask(FineTuningTask):
     weights: np.ndarray | None = None
     if self.class_weights and split == "train":
       weights = np.array(self.class_weights, np.float32)[labels]
-    features = FeatureSet(self.rows(examples), labels, weights=weights)
+    features = dataclasses.replace(
+      self.rows(examples), labels=labels, weights=weights, divides_by_weights=True
+    )
     num_full = (features.lengths >= self.spec.max_seq_length).sum()
     logging.info(
       "%s: %d examples, %d fill or exceed --max_seq_length", split, len(features), num_full

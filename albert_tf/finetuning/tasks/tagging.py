@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
 import functools
 import itertools
 import os
@@ -17,13 +18,12 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.data import warn_of_capitals
 from albert_tf.finetuning.tasks.base import (
   UNNAMED_OUTPUT,
-  FeatureSet,
   FineTuningTask,
   Outputs,
   write_tsv,
 )
 from albert_tf.finetuning.tasks.conll import TaggedSentence
-from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
+from albert_tf.keras_api.batches import Examples, blocks_of
 from albert_tf.serving.signatures.token_classification import (
   OUTSIDE,
   entity_kinds,
@@ -72,12 +72,12 @@ class TaggingTask(FineTuningTask):
     if marks_entities(names):
       self.best_metric = "f1"
 
-  def features(self, split: str) -> FeatureSet:
+  def features(self, split: str) -> Examples:
     features, _ = self._aligned(split)
     return features
 
   @functools.cache  # noqa: B019  A task is needed until the command ends.
-  def _aligned(self, split: str) -> tuple[FeatureSet, np.ndarray]:
+  def _aligned(self, split: str) -> tuple[Examples, np.ndarray]:
     label_ids = {tag: index for index, tag in enumerate(self.spec.label_names)}
     return align(
       self.split(split),
@@ -160,7 +160,7 @@ def align(
   *,
   label_ids: Mapping[str, int],
   max_seq_length: int,
-) -> tuple[FeatureSet, np.ndarray]:
+) -> tuple[Examples, np.ndarray]:
   """Makes the features of sentences, with or without tags, with the ops of a SavedModel.
 
   Words are encoded one by one; only the first token of a word has a tag. Sentences longer than a
@@ -189,7 +189,7 @@ def align(
   def batches() -> Iterator[Mapping[str, tf.Tensor]]:
     """Yields the windows of some sentences at a time, and notes the places of their words."""
     num_windows = 0  # In the batches before.
-    for block in in_blocks(len(sentences), desc="Tokenizing sentences"):
+    for block in blocks_of(len(sentences), desc="Tokenizing sentences"):
       words = [sentence.words for sentence in sentences[block]]
       ragged = tf.ragged.constant(words, tf.string)
       windows = make_word_windows(packer, ragged, max_length=max_seq_length)
@@ -205,19 +205,19 @@ def align(
   # The tables too: a slice's first host could not give them to us.
   with tf.device(coordinator_cpu()):
     packer = graph_tokenizer(tokenizer)
-    rows = PackedRows.of(batches())
+    rows = Examples.of_blocks(batches())
   places = np.concatenate(places_of_blocks)
   if not all(sentence.tags for sentence in sentences):
-    return FeatureSet(rows), places
+    return rows, places
   return _with_labels(rows, sentences, places, label_ids), places
 
 
 def _with_labels(
-  rows: PackedRows,
+  rows: Examples,
   sentences: Sequence[TaggedSentence],
   places: np.ndarray,
   label_ids: Mapping[str, int],
-) -> FeatureSet:
+) -> Examples:
   """The rows with the tag of each word, and weight 1, at the word's place."""
   # Tokens without a tag of their own have label and weight 0.
   labels = [np.zeros(length, np.int32) for length in rows.lengths]
@@ -232,7 +232,14 @@ def _with_labels(
     if row != _NO_PLACE:
       labels[row][position] = label_ids[tag]
       weights[row][position] = 1
-  return FeatureSet(rows, labels, weights=weights)
+  lengths = rows.lengths
+  with tf.device(coordinator_cpu()):
+    return dataclasses.replace(
+      rows,
+      labels=tf.RaggedTensor.from_row_lengths(np.concatenate(labels), lengths),
+      weights=tf.RaggedTensor.from_row_lengths(np.concatenate(weights), lengths),
+      divides_by_weights=True,
+    )
 
 
 # ------------------------------------------------------------------ scores of entities

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.checkpoint import read_checkpoint
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine.fit import fine_tune
 from albert_tf.finetuning.initialize import read_start
+from albert_tf.finetuning.run import fine_tune
 from albert_tf.finetuning.tasks.squad.read import read_splits
 from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
 from albert_tf.finetuning.tasks.squad.task import SquadTask

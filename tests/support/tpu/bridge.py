@@ -1,13 +1,13 @@
 """TensorFlow's own TPU bridge on what a TPU's host gets, traced for eight cores: in MLIR, without a TPU.
 
 Prints what `bridged` says of the pretraining step, its evaluation, Keras' `fit` and `predict` of fine-tuning, and the
-engine's own prediction, and why answers cannot stop early, as one JSON object; null where this TensorFlow lacks the
+models' own prediction, and why answers cannot stop early, as one JSON object; null where this TensorFlow lacks the
 bridge.
 """
 
 from collections import Counter
 from collections.abc import Callable
-import dataclasses
+import functools
 import json
 import pathlib
 import re
@@ -15,19 +15,19 @@ import tempfile
 from typing import Any
 from unittest import mock
 
-from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_run_of, tiny_task
+from support.tiny_finetuning import made_up_texts, tiny_start, tiny_task
 from support.tiny_records import RULES, random_examples, tiny_config, write_records
 from support.tiny_step import OPTIMIZER, distributed_iterator, make_step
 from support.tpu.emulator import TpuEmulator
 import tensorflow as tf
 
+from albert_tf import AdamW, AlbertClassifier
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine.batches import FlatFeatures, planned_dataset, training_plan
-from albert_tf.finetuning.engine.fit import Predictor
+from albert_tf.keras_api.batches import Predictor, TrainingBatches
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.pretraining.evaluation import Evaluator, HeldOut
-from albert_tf.runs.distribution import host_shard, precision_policy
+from albert_tf.runs.distribution import precision_policy
 
 CORES = 8
 POLICY = precision_policy("bfloat16")
@@ -35,17 +35,6 @@ MICRO_BATCHES = 2
 BATCH = 2 * CORES * MICRO_BATCHES
 CONFIG = tiny_config(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
 ENCODER_OPTIONS = {"remat": True}
-SETTINGS = dataclasses.replace(
-  QUICK,
-  bucket_multiple=None,
-  distribution=BFLOAT16,
-  dropout=0.1,
-  classifier_dropout=0.1,
-  num_train_steps=10,
-  train_batch_size=16,
-  gradient_accumulation_steps=2,
-  remat=True,
-)
 _PIPELINE = "tf-replicated-clustering-bridge-v2"
 _HOST = "/job:localhost/replica:0/task:0/device:"
 _OUTSIDE = (
@@ -145,21 +134,31 @@ def built_by(make: Callable[[], None]) -> Any:
 def traced_fit(strategy: tf.distribute.Strategy) -> tuple[Any, dict[str, Any]]:
   """The model, and its functions."""
   task = tiny_task({"train": made_up_texts(32)})
-  run = tiny_run_of(task, SETTINGS, strategy, {"train": task.features("train")})
-  model = run.build_model()
-  run.compile_model(model)
+  examples = task.features("train")
   with strategy.scope():
-    model.optimizer.build(model.trainable_variables)
-  batching = run.batching(16)
-  flat = FlatFeatures.of(run.features["train"])
-  plan = training_plan(flat, batching, seed=1, num_steps=10)
-  batches = iter(
-    strategy.distribute_datasets_from_function(
-      lambda context: planned_dataset(flat, plan, batching, shard=host_shard(strategy, context))
+    model = AlbertClassifier(
+      tiny_start(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1).config,
+      task=task.spec,
+      encoder_options={"remat": True, "padding_at_end": True},
+      train_depths=(1, 2),
+      dtype=POLICY,
     )
+    model.compile(AdamW(1e-3, global_clipnorm=1.0), loss=task.loss())
+    model.optimizer.build(model.trainable_variables)
+  model.gradient_accumulation_steps = MICRO_BATCHES
+  training = TrainingBatches.plan(
+    model,
+    examples,
+    batch_size=16,
+    epochs=1,
+    initial_epoch=0,
+    steps_per_epoch=10,
+    shuffle=True,
+    state=None,
   )
+  batches = iter(training.dataset)
   batch = next(batches)
-  predictor = Predictor(run, model)
+  predictor = Predictor(model, functools.partial(model, training=False))
   return model, {
     "fit": built_by(model.make_train_function).get_concrete_function(batches),
     "predict": built_by(model.make_predict_function).get_concrete_function([batch]),

@@ -13,9 +13,9 @@ import tensorflow as tf
 from albert_tf import json_files
 from albert_tf.compat import coordinator_cpu
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.rows import in_blocks
 from albert_tf.finetuning.tasks.squad.features import SquadFeatures
 from albert_tf.finetuning.tasks.squad.read import SquadData
+from albert_tf.keras_api.batches import blocks_of
 from albert_tf.tokenization.graph_offsets import Located
 from albert_tf.windows import question_windows
 from albert_tf.windows.question_windows import NO_ANSWER_SCORE
@@ -59,7 +59,7 @@ def decode(features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]])
       (1.1), or those of `Squad2Head` at inference.
   """
   decoded = []
-  for block in in_blocks(len(features.data.questions), desc="Answers"):
+  for block in blocks_of(len(features.data.questions), desc="Answers"):
     paragraphs = features.paragraphs[block]
     # Windows are in the order of the questions, which are counted from 0 in each block.
     rows = features.windows.row - block.start
@@ -74,7 +74,7 @@ def decode(features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]])
       located = Located(*[tf.gather(column, paragraphs) for column in features.located])
       spans = question_windows.find_spans(
         windows,
-        {name: _padded(column) for name, column in window_outputs.items()},
+        {name: tf.constant(column) for name, column in window_outputs.items()},
         n_best=features.settings.n_best_size,
         max_answer_length=features.settings.max_answer_length,
       )
@@ -95,13 +95,6 @@ def decode(features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]])
           candidates.append(Candidate(text.decode(), start_score, end_score))
       decoded.append(Decoded(candidates or [NO_CANDIDATE], null_score))
   return decoded
-
-
-def _padded(rows: Sequence[np.ndarray]) -> tf.Tensor:
-  """The outputs of windows `[W, …]`; rows of windows may have different lengths."""
-  if isinstance(rows, np.ndarray):
-    return tf.constant(rows)
-  return tf.ragged.stack(rows).to_tensor()
 
 
 def best_texts(

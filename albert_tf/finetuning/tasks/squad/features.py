@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.compat import coordinator_cpu
-from albert_tf.finetuning.tasks.rows import PackedRows, in_blocks
 from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
+from albert_tf.keras_api.batches import Examples, blocks_of
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer, head
 from albert_tf.tokenization.graph_inputs import Tensors
@@ -53,7 +53,7 @@ class SquadFeatures:
   paragraphs: np.ndarray
   located: Located
   windows: Windows
-  rows: PackedRows
+  rows: Examples
   spans: np.ndarray
   missing: np.ndarray
 
@@ -95,7 +95,7 @@ def make_features(
     graph = GraphTokenizer(tokenizer)
     find_offsets = GraphOffsets(tokenizer, graph)
 
-    blocks = in_blocks(len(contexts), desc="Paragraphs")
+    blocks = blocks_of(len(contexts), desc="Paragraphs")
     located_blocks = [find_offsets(tf.constant(contexts[block])) for block in blocks]
     located = tf.nest.map_structure(lambda *blocks: tf.concat(blocks, axis=0), *located_blocks)
 
@@ -112,10 +112,15 @@ def make_features(
     )
 
     def batches() -> Iterator[Tensors]:
-      for block in in_blocks(len(windows.row), desc="Windows"):
-        yield pack_windows(graph, query, context, Windows(*[column[block] for column in windows]))
+      for block in blocks_of(len(windows.row), desc="Windows"):
+        of_block = Windows(*[column[block] for column in windows])
+        batch = pack_windows(graph, query, context, of_block)
+        # The head of 1.1 does not read it.
+        if data.version == "1.1":
+          del batch["p_mask"]
+        yield batch
 
-    rows = PackedRows.of(batches(), p_mask=data.version == "2.0")
+    rows = Examples.of_blocks(batches())
   spans, missing = _align(data, paragraphs, located)
   return SquadFeatures(
     data=data,

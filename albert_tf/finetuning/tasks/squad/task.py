@@ -1,17 +1,19 @@
 """SQuAD as a fine-tuning task: windows of files, answers from the model's outputs, metrics."""
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 from typing import Any
 
 from absl import logging
 import numpy as np
 
 from albert_tf.configs.task import TaskSpec
-from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask, Outputs
+from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
 from albert_tf.finetuning.tasks.squad import answers, metrics
 from albert_tf.finetuning.tasks.squad.features import AnswerPositions, SquadFeatures, make_features
 from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.finetuning.tasks.squad.settings import SPEC_SIZES, SquadSettings
+from albert_tf.keras_api.batches import Examples
 from albert_tf.keras_api.heads import squad_losses
 from albert_tf.tokenization import AlbertTokenizer
 
@@ -75,25 +77,24 @@ class SquadTask(FineTuningTask):
       **sizes,
     )
 
-  def features(self, split: str) -> FeatureSet:
+  def features(self, split: str) -> Examples:
     features: SquadFeatures = self.split(split)
     rows = features.rows
-    pad_values = {"p_mask": 1}  # No answer in padding.
     if not features.data.labelled:
-      return FeatureSet(rows, pad_values=pad_values)
+      return rows
     positions = features.positions
     if split == "train":
       # Windows of an answer at a wrong place would teach that there is none: they are left out.
       numbers = np.flatnonzero(~features.missing[features.windows.row])
       positions = AnswerPositions(*[column[numbers] for column in positions])
-      scalars = {}
+      rows = rows.take(numbers)
+      # In training the head of 2.0 reads the true start.
       if self.version == "2.0":
-        scalars["start_positions"] = positions.starts  # In training the head reads the true start.
-      rows = rows.take(numbers, **scalars)
+        inputs = {**rows.inputs, "start_positions": positions.starts}
+        rows = dataclasses.replace(rows, inputs=inputs)
     # 1.1 has only the first two outputs.
     columns = (positions.starts, positions.ends, positions.is_absent.astype(np.float32))
-    labels = dict(zip(self.loss(), columns, strict=False))
-    return FeatureSet(rows, labels, pad_values=pad_values)
+    return dataclasses.replace(rows, labels=dict(zip(self.loss(), columns, strict=False)))
 
   def loss(self) -> Any:
     return squad_losses(self.version)

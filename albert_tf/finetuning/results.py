@@ -6,8 +6,9 @@ import statistics
 from typing import Any
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine import exit_table
-from albert_tf.finetuning.tasks.base import FeatureSet, FineTuningTask
+from albert_tf.finetuning import exit_table
+from albert_tf.finetuning.tasks.base import FineTuningTask
+from albert_tf.keras_api.batches import Examples
 
 # The version of the exported SavedModel; absent where its weights are not those of the results.
 EXPORTED_VERSION = "saved_model_version"
@@ -27,11 +28,11 @@ def head(task: FineTuningTask, source: str) -> dict[str, Any]:
 
 
 def describe_data(
-  task: FineTuningTask, features: Mapping[str, FeatureSet], **of_model: Any
+  task: FineTuningTask, examples: Mapping[str, Examples], **of_model: Any
 ) -> dict[str, dict[str, Any]]:
   """Split → what its metrics and predictions are of: the file, the examples, and `of_model`."""
   data = {}
-  for split, of_split in features.items():
+  for split, of_split in examples.items():
     entry: dict[str, Any] = {}
     if task.sources.get(split):
       entry["file"] = task.sources[split]

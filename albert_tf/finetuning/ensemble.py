@@ -9,10 +9,10 @@ from absl import logging
 from albert_tf import __version__, files, json_files
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.engine.fit import metrics_of
-from albert_tf.finetuning.engine.results import check_data, describe_data, format_metric, head
-from albert_tf.finetuning.engine.results import lines as metric_lines
-from albert_tf.finetuning.engine.run import check_task, splits_to_run
+from albert_tf.finetuning.directory import check_task, splits_to_run
+from albert_tf.finetuning.results import check_data, describe_data, format_metric, head
+from albert_tf.finetuning.results import lines as metric_lines
+from albert_tf.finetuning.run import metrics_of
 from albert_tf.finetuning.tasks.base import FineTuningTask, Outputs
 from albert_tf.runs import run_directory
 

@@ -1,0 +1,216 @@
+"""The run directory of a fine-tuning: what it may hold before, and the record of the run.
+
+`run.py` writes weights, answers and results there, and `ensemble.py` combines the directories of
+several runs.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+from typing import Any, NamedTuple
+
+from albert_tf import files, json_files
+from albert_tf.checkpoints.bundle import latest_bundle
+from albert_tf.configs.task import RESULTS_FILE, TaskSpec
+from albert_tf.errors import UserError
+from albert_tf.finetuning import results
+from albert_tf.finetuning.initialize import Start
+from albert_tf.finetuning.settings import FineTuneSettings
+from albert_tf.finetuning.tasks.base import FineTuningTask, fingerprint
+from albert_tf.keras_api.batches import Examples
+from albert_tf.runs import run_directory
+
+
+class SeedDirectory(NamedTuple):
+  """The run directory of one seed; where there are several, each has a folder of its own.
+
+  Attributes:
+    output_dir: the directory of all seeds.
+    seed: of weights, order and dropout.
+    seeds: all that are asked for.
+  """
+
+  output_dir: str
+  seed: int
+  seeds: tuple[int, ...]
+
+  @property
+  def path(self) -> str:
+    if len(self.seeds) == 1:
+      return self.output_dir
+    return os.path.join(self.output_dir, f"seed_{self.seed}")
+
+  @property
+  def best_weights(self) -> str | None:
+    """The bundle of the best weights; None if there are none."""
+    return latest_bundle(os.path.join(self.path, run_directory.BEST))
+
+  def earlier_results(self, *, trains: bool) -> dict[str, Any]:
+    """The results that an earlier command wrote; empty if a training is to begin or to go on."""
+    if trains and self.best_weights is None:
+      return {}
+    return json_files.find(os.path.join(self.path, RESULTS_FILE), data=dict)
+
+  def trained_task(self, start: Start) -> TaskSpec | None:
+    """The task that the run's own weights, or else those of the start, were trained for."""
+    task = TaskSpec.find(self.path)
+    if task is None and start.checkpoint is not None:
+      task = TaskSpec.find(start.checkpoint.directory)
+    return task
+
+  # ------------------------------------------------------------------ checks
+
+  def check(self, spec: TaskSpec, start: Start, *, trains: bool) -> None:
+    """Checks that the directory is new, empty or of this task, and that the weights fit the task.
+
+    Raises:
+      UserError: a check fails. Nothing is written.
+    """
+    self._check_layout()
+    if self.path != self.output_dir:
+      beside = ("seed_", RESULTS_FILE, "saved_model")
+      run_directory.check(self.output_dir, beside=beside)
+      check_task(self.output_dir, spec)
+    run_directory.check(self.path)
+    check_task(self.path, spec)
+    if trains:
+      return
+    # The weights of another seed would be called those of this one.
+    may_take_others = start.checkpoint is not None and self.path == self.output_dir
+    if self.best_weights is None and not may_take_others:
+      raise UserError(
+        "Without --do_train there must be weights, of several seeds those of each. Received: "
+        f"{self.path} without {run_directory.BEST}. Train first, or name --seeds that were "
+        "trained; with weights of another run name one seed."
+      )
+    if start.checkpoint is None:
+      return
+    check_task(start.checkpoint.directory, spec)
+    path = os.path.join(self.path, run_directory.RUN_FILE)
+    if not files.exists(path) or files.is_within(start.source, self.output_dir):
+      return
+    # The weights that it was trained from may be named again: its own are used. Without weights of
+    # its own these are the ones that it was evaluated with.
+    recorded = json_files.read(path, sources=dict)["sources"].get("init_checkpoint")
+    if start.source != recorded:
+      weights = f"those of {recorded}"
+      if self.best_weights is not None:
+        weights = "its own weights"
+      raise UserError(
+        f"A run directory has the answers of one set of weights. Received: {self.path}, with "
+        f"answers of {weights}, and {start.source}. Leave --init_checkpoint out, or choose another "
+        "--output_dir."
+      )
+
+  def _check_layout(self) -> None:
+    """Raises `UserError` if the directory holds one seed's files and several are asked for, or the reverse.
+
+    Else files of one seed would lie beside the results of another.
+    """
+    seeds = ",".join(map(str, self.seeds))
+    if self.path == self.output_dir:
+      names = files.listdir(self.output_dir)
+      found = [name.removeprefix("seed_") for name in names if name.startswith("seed_")]
+      if found:
+        raise UserError(
+          "A run of several seeds is used with several. Received: --seeds="
+          f"{seeds} for {self.output_dir}, which has seed_{', seed_'.join(found)}. Name its seeds, "
+          f"--seeds={','.join(found)}, or choose another --output_dir."
+        )
+    elif files.exists(os.path.join(self.output_dir, run_directory.RUN_FILE)):
+      path = os.path.join(self.output_dir, run_directory.RUN_FILE)
+      seed = json_files.read(path, identity=dict)["identity"].get("seed", "?")
+      folder = os.path.join(self.output_dir, f"seed_{seed}")
+      raise UserError(
+        "A directory holds the files of one seed, or a folder for each of several. Received: "
+        f"--seeds={seeds} for {self.output_dir}, of seed {seed} alone. To add seeds, move all that "
+        f"it holds into {folder}; else choose another --output_dir."
+      )
+
+  def check_content(
+    self, identity: Mapping[str, Any], data: Mapping[str, Mapping[str, Any]], *, trains: bool
+  ) -> None:
+    """Raises `UserError` if the directory is of another training, or has answers to other data."""
+    if trains:
+      run_directory.check(self.path, {**identity, "seed": self.seed})
+    results.check_data(self.path, self.earlier_results(trains=trains), data)
+
+  # ------------------------------------------------------------------ the record
+
+  def write_record(self, model: Any, job: Any, identity: Mapping[str, Any]) -> None:
+    """Writes run.json, flags.txt, the task, the configuration and the tokenizer.
+
+    Args:
+      model: a `TaskModel`.
+      job: the `run.FineTuning`.
+      identity: see `training_identity`.
+    """
+    record = {
+      "identity": {**identity, "seed": self.seed},
+      "sources": {"init_checkpoint": job.start.source},
+      "settings": dataclasses.replace(job.settings, seeds=(self.seed,)).to_dict(),
+    }
+    run_directory.write(
+      self.path,
+      record,
+      config=model.config,
+      tokenizer=job.start.tokenizer,
+      flags=job.flags_text,
+    )
+    model.task.save(self.path)
+
+
+def training_identity(
+  task: FineTuningTask,
+  settings: FineTuneSettings,
+  start: Start,
+  examples: Mapping[str, Examples],
+) -> dict[str, Any]:
+  """What must not change while a training is continued: task, settings, weights and examples."""
+  spec = dataclasses.asdict(task.spec)
+  # These are results of an evaluation.
+  del spec["null_score_diff_threshold"], spec["thresholds"], spec["exit_threshold"]
+  weights = "random"
+  if start.checkpoint is not None:
+    weights = fingerprint(sorted(start.checkpoint.variables.items()))
+  content = {
+    "content of init_checkpoint": weights,
+    "content of train examples": examples["train"].fingerprint(),
+    "content of eval examples": examples["eval"].fingerprint(),
+  }
+  return spec | settings.training_values() | dict(task.training_options) | content
+
+
+def splits_to_run(task: FineTuningTask, *, evaluates: bool, predicts: bool) -> list[str]:
+  """The splits to evaluate ("eval", "eval_…"), then those to predict ("test", "test_…").
+
+  Without test data the former are predicted.
+  """
+  tests: list[str] = []
+  if predicts:
+    tests = [name for name in task.splits if name.startswith("test")]
+  if tests and not evaluates:
+    return tests
+  return ["eval"] + [name for name in task.splits if name.startswith("eval_")] + tests
+
+
+def check_task(directory: str, spec: TaskSpec) -> None:
+  """Raises `UserError` if the directory is of a run of another task.
+
+  A model of GLUE or RACE may be used for a table of one's own ("custom"), and the reverse.
+  """
+  before = TaskSpec.find(directory)
+  if before is None:
+    return
+  # Names that transformers gives where a user gave none.
+  unnamed = tuple(f"LABEL_{i}" for i in range(before.num_labels))
+  for field in ("kind", "name", "label_names", "squad_version"):
+    old = getattr(before, field)
+    new = getattr(spec, field)
+    is_own_table = field == "name" and "custom" in (old, new)
+    if old != new and old != unnamed and not is_own_table:
+      raise UserError(
+        f"A fine-tuned run is for one task. Received: {directory} of the {before.kind} task "
+        f"{before.name!r}, for {spec.name!r} ({field} {old!r} → {new!r}). Name a directory of this "
+        "task, or a new one and train."
+      )

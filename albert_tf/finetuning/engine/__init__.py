@@ -1,1 +1,0 @@
-"""Fine-tuning of any task: batches, `fit`, predictions, run directory, resumption."""
