@@ -17,7 +17,7 @@ from albert_tf.finetuning import results
 from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FineTuningTask, fingerprint
-from albert_tf.keras_api.batches import Examples
+from albert_tf.keras_api.examples import Examples
 from albert_tf.runs import run_directory
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from albert_tf.errors import UserError
 from albert_tf.finetuning import exit_table
 from albert_tf.finetuning.tasks.base import FineTuningTask
-from albert_tf.keras_api.batches import Examples
+from albert_tf.keras_api.examples import Examples
 
 # The version of the exported SavedModel; absent where its weights are not those of the results.
 EXPORTED_VERSION = "saved_model_version"

@@ -26,8 +26,9 @@ from albert_tf.finetuning.directory import SeedDirectory, splits_to_run, trainin
 from albert_tf.finetuning.initialize import Start, load_encoder_weights
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs
-from albert_tf.keras_api.batches import Examples, Predictor
 from albert_tf.keras_api.callbacks import KeepBest, SaveState, StopOnSignal
+from albert_tf.keras_api.examples import Examples
+from albert_tf.keras_api.predictor import Predictor
 from albert_tf.keras_api.task_model import TaskModel
 from albert_tf.keras_api.tasks import CLASS_OF_KIND
 from albert_tf.lock import DirectoryLock

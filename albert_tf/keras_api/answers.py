@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError, whole_number
-from albert_tf.keras_api.batches import Examples
+from albert_tf.keras_api.examples import Examples
 from albert_tf.serving.export import make_module
 from albert_tf.settings import LARGEST_INT
 from albert_tf.tokenization import AlbertTokenizer

@@ -1,216 +1,32 @@
-"""Examples as batches: which rows share one, in which order, and at which length.
+"""Batches of examples: which rows share one, in which order, and at which length.
 
-`fit`, `evaluate`, `predict` and `predict_early` of the models read them, and so do the fine-tuning
-commands. NumPy plans the batches, and `tf.data` gathers and pads the planned rows: its own shuffling
-and bucketing could not continue an epoch at any update.
+`fit` and `evaluate` of the models read them, `predictor.py`, and so the fine-tuning commands. NumPy
+plans the batches, and `tf.data` gathers and pads the planned rows: its own shuffling and bucketing
+could not continue an epoch at any update.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
-import functools
-import hashlib
 import math
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.compat import coordinator_cpu, device_kind
+from albert_tf.compat import device_kind
 from albert_tf.errors import UserError, whole_number
+from albert_tf.keras_api.examples import INPUTS_OF_TOKENS, PADDING, Examples, gathered
 from albert_tf.keras_api.training_step import DROPOUT_SEED
-from albert_tf.pipelines.batches import iterators_without_autotune, without_autotune
-from albert_tf.progress import track
+from albert_tf.pipelines.batches import without_autotune
 from albert_tf.settings import LARGEST_INT
 
-# One array [n, …], or rows that differ in the length of their last axis.
-Column: TypeAlias = np.ndarray | tf.RaggedTensor
-
-# Texts tokenized together: twice as fast as all texts together, in half the memory.
-ROWS_AT_ONCE = 1024
-# Inputs with a value for each token; the others have rows of one length, or their own padding.
-_OF_TOKENS = ("input_ids", "input_mask", "segment_ids", "p_mask")
-# Name of an input → what it is padded with, by default 0. No answer can be in padding.
-_PADDING = {"p_mask": 1}
 DEFAULT_BATCH_SIZE = 32  # Keras' own.
 _DEFAULT_MULTIPLE = 32
 # Batches are sorted by length within windows of this many, so that an epoch stays in random order.
 _WINDOW_BATCHES = 64
 _PREFETCHED_BATCHES = 4
 _DROPOUT_STREAM = 1  # A number apart from those of the order.
-
-
-# ------------------------------------------------------------------ examples as a few tensors
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Examples:
-  """n examples, ready to be batched, in the memory of their tokens without padding.
-
-  Attributes:
-    inputs: the model's inputs by name, each `[n, …]`.
-    labels: labels for the loss `[n, …]`, or by name of output; None: no labels.
-    weights: a weight for each example `[n]` or token `[n, s]`, or by name of output; None: 1.
-    divides_by_weights: whether a batch's loss is the weighted mean, divided by the sum of the
-      weights. Keras divides by the number of rows.
-  """
-
-  inputs: Mapping[str, Column]
-  labels: Any = None
-  weights: Any = None
-  divides_by_weights: bool = False
-
-  @classmethod
-  def of_blocks(cls, blocks: Iterable[Mapping[str, Any]]) -> "Examples":
-    """Makes examples of padded batches of inputs, one after the other, and drops their padding."""
-    parts: dict[str, list[Any]] = {}
-    # The tables of a tokenizer too: a TPU's host could not give its tensors to this process.
-    with tf.device(coordinator_cpu()):
-      for block in blocks:
-        for name, column in _without_padding(block).items():
-          parts.setdefault(name, []).append(column)
-      return cls({name: _joined(columns) for name, columns in parts.items()})
-
-  def __len__(self) -> int:
-    return len(self.lengths)
-
-  @functools.cached_property
-  def lengths(self) -> np.ndarray:
-    """int64 `[n]`: the number of tokens of each row."""
-    ids = self.inputs["input_ids"]
-    if not isinstance(ids, tf.RaggedTensor):
-      return np.full(ids.shape[0], ids.shape[-1], np.int64)
-    num_rows = int(ids.nrows())
-    # [n, s], or [n, C, s] with one length for the C rows of an example.
-    row_lengths = ids.values.row_lengths() if ids.ragged_rank > 1 else ids.row_lengths()
-    return row_lengths.numpy().reshape(num_rows, -1)[:, 0]
-
-  def padded(self, length: int | None = None) -> tuple[Any, ...]:
-    """One batch of all examples, `(x, y, weights)` as far as there are any, as arrays.
-
-    Args:
-      length: S; None: that of the longest row.
-    """
-    numbers = tf.range(len(self))
-    x = {}
-    for name, column in self.inputs.items():
-      row_length = length if name in _OF_TOKENS else None
-      x[name] = np.asarray(_gathered(column, numbers, row_length, _PADDING.get(name, 0)))
-    if self.weights is not None:
-      return x, self.labels, self.weights
-    if self.labels is not None:
-      return x, self.labels
-    return (x,)
-
-  def take(self, numbers: np.ndarray) -> "Examples":
-    """The examples with these numbers."""
-    columns = (self.inputs, self.labels, self.weights)
-    with tf.device(coordinator_cpu()):
-      taken = tf.nest.map_structure(lambda column: _taken(column, numbers), columns)
-    inputs, labels, weights = taken
-    return dataclasses.replace(self, inputs=inputs, labels=labels, weights=weights)
-
-  def fingerprint(self) -> str:
-    """A hash of all data that training or evaluation uses."""
-    digest = hashlib.sha256()
-    columns = {"inputs": dict(self.inputs), "labels": self.labels, "weights": self.weights}
-    for column in tf.nest.flatten(columns, expand_composites=True):
-      if column is not None:
-        array = np.ascontiguousarray(column)
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-def check_counts(examples: Examples) -> None:
-  """Raises `UserError` if inputs, labels and weights have different numbers of rows."""
-  counts = {}
-  parts = {"x": dict(examples.inputs), "y": examples.labels, "sample_weight": examples.weights}
-  for part, columns in parts.items():
-    for column in tf.nest.flatten(columns):
-      if column is not None:
-        counts[part] = int(column.shape[0])
-        if counts[part] != counts["x"]:
-          raise UserError(
-            f"Each row of x has one of y and of sample_weight. Received: {counts}. Give each as "
-            "many."
-          )
-
-
-def with_class_weights(examples: Examples, class_weight: Mapping[int, float]) -> Examples:
-  """The examples with their weights times those of their classes; other classes have 1."""
-  labels = np.asarray(examples.labels)
-  if labels.ndim > 1:
-    # A value for each class or, of one label, 0 or 1.
-    labels = labels[:, 0] if labels.shape[1] == 1 else labels.argmax(axis=1)
-  weights = np.array([class_weight.get(int(label), 1.0) for label in labels], np.float32)
-  if examples.weights is not None:
-    weights = weights * examples.weights
-  return dataclasses.replace(examples, weights=weights)
-
-
-def blocks_of(count: int, *, desc: str = "") -> Iterable[slice]:
-  """Slices that cover `count` rows, tokenized one after the other; `desc` names a progress bar."""
-  blocks = [slice(begin, begin + ROWS_AT_ONCE) for begin in range(0, count, ROWS_AT_ONCE)]
-  return track(blocks, len(blocks), desc=desc, unit=f"x {ROWS_AT_ONCE}", shown=bool(desc))
-
-
-def _without_padding(block: Mapping[str, Any]) -> dict[str, Column]:
-  """The inputs of a padded batch; those of tokens without padding, in the smallest type.
-
-  Example: `input_ids` of two texts, and of two examples with two choices each.
-      # [[7 8 0] [5 6 9]] is the values 7 8 5 6 9 with the row lengths 2 3.
-      # [[[7 8 0] [1 0 0]] [[5 6 9] [1 2 0]]] has the row lengths 2 2 3 3.
-  """
-  mask = np.asarray(block["input_mask"])  # [b, S] or [b, C, S]
-  inner_axes = tuple(range(1, mask.ndim - 1))
-  lengths = mask.sum(axis=-1).max(axis=inner_axes) if inner_axes else mask.sum(axis=-1)
-  # An empty row of choices keeps one token: no axis may be lost.
-  lengths = np.maximum(lengths, 1)
-  columns: dict[str, Column] = {}
-  for name, tensor in block.items():
-    array = np.asarray(tensor)
-    if name in _OF_TOKENS:
-      columns[name] = _ragged(array, lengths)
-    elif name == "masked_lm_positions":
-      # [CLS], position 0, is never masked.
-      columns[name] = _ragged(array, np.count_nonzero(array, axis=-1))
-    else:
-      columns[name] = array
-  return columns
-
-
-def _ragged(array: np.ndarray, lengths: np.ndarray) -> tf.RaggedTensor:
-  """The first `lengths` entries of the last axis of `[b, …, S]`."""
-  rows_per_example = math.prod(array.shape[1:-1])
-  row_lengths = np.repeat(lengths, rows_per_example)
-  rows = array.reshape(-1, array.shape[-1])
-  values = rows[np.arange(rows.shape[1]) < row_lengths[:, np.newaxis]]
-  if values.dtype.kind == "i" and values.min(initial=0) >= 0:
-    values = values.astype(np.min_scalar_type(int(values.max(initial=0))))
-  column = tf.RaggedTensor.from_row_lengths(tf.constant(values), row_lengths, validate=False)
-  if array.ndim > 2:
-    column = tf.RaggedTensor.from_uniform_row_length(column, rows_per_example)
-  return column
-
-
-def _joined(columns: Sequence[Any]) -> Column:
-  """The rows of several columns of one input."""
-  first = columns[0]
-  if not isinstance(first, tf.RaggedTensor):
-    return np.concatenate(columns)
-  # Blocks may have different types.
-  dtype = np.result_type(*[column.dtype.as_numpy_dtype for column in columns])
-  same = [column.with_flat_values(tf.cast(column.flat_values, dtype)) for column in columns]
-  return tf.concat(same, axis=0)
-
-
-def _taken(column: Any, numbers: np.ndarray) -> Any:
-  if column is None:
-    return None
-  if isinstance(column, tf.RaggedTensor):
-    return tf.gather(column, numbers)
-  return np.asarray(column)[numbers]
 
 
 # ------------------------------------------------------------------ which rows, at which length
@@ -413,7 +229,7 @@ def _parts(
   for step, batch in enumerate(plan):
     longest = batching.length(int(lengths[batch].max(initial=1)))
     total = row_weights[batch].sum() if examples.divides_by_weights else len(batch)
-    for replica, part in enumerate(_shared_out(batch, batching)):
+    for replica, part in enumerate(shared_out(batch, batching)):
       number = step * num_replicas + replica
       rows[number] = batch[0] if len(batch) else 0
       rows[number, : len(part)] = part
@@ -435,7 +251,7 @@ def _parts(
   return parts
 
 
-def _shared_out(batch: np.ndarray, batching: Batching) -> list[np.ndarray]:
+def shared_out(batch: np.ndarray, batching: Batching) -> list[np.ndarray]:
   """The rows of a batch for each replica, as equal in number as they can be."""
   if batching.is_static:
     size = batching.batch_size // batching.num_replicas
@@ -487,14 +303,14 @@ def _planned_dataset(
       length = batching.max_length
 
     def of_tokens(column: Any, fill: int = 0) -> Any:
-      return _gathered(column, rows, length, fill)
+      return gathered(column, rows, length, fill)
 
     x = {}
     for name, column in inputs.items():
-      if name in _OF_TOKENS:
-        x[name] = of_tokens(column, _PADDING.get(name, 0))
+      if name in INPUTS_OF_TOKENS:
+        x[name] = of_tokens(column, PADDING.get(name, 0))
       else:
-        x[name] = _gathered(column, rows, _longest(column, batching), 0)
+        x[name] = gathered(column, rows, _longest(column, batching), 0)
     if "seed" in part:
       x[DROPOUT_SEED] = _row_seeds(part["seed"], part["replica"], rows)
     if labels is None:
@@ -530,23 +346,6 @@ def _on_this_device(column: Any) -> Any:
   if array.dtype == np.float64:
     array = array.astype(np.float32)
   return tf.identity(array)
-
-
-def _gathered(column: Any, rows: tf.Tensor, length: Any, fill: int) -> Any:
-  """Some rows of a column; ragged ones are padded to `[rows, …, length]`, int32 or float32."""
-  if column is None:
-    return None
-  values = tf.gather(column, rows)
-  if not isinstance(values, tf.RaggedTensor):
-    return values
-  dtype = tf.int32
-  if values.dtype.is_floating:
-    dtype = tf.float32
-  values = tf.cast(values, dtype)
-  sizes = [rows.shape[0], *values.shape[1:-1], length]
-  # -1: as many as there are.
-  shape = tf.stack([-1 if size is None else size for size in sizes])
-  return values.to_tensor(tf.cast(fill, dtype), shape=shape)
 
 
 def _longest(column: Any, batching: Batching) -> int | None:
@@ -643,131 +442,3 @@ def evaluation_batches(model: Any, examples: Examples, batch_size: int | None) -
   batching = Batching.of(model, examples, batch_size)
   plan = plan_by_length(examples.lengths, batching)
   return make_dataset(model.distribute_strategy, examples, plan, batching)
-
-
-# ------------------------------------------------------------------ answers
-
-
-class Predictor:
-  """Computes the outputs of a model for examples, on all its replicas.
-
-  Args:
-    model: decides the devices.
-    compute: from the inputs of a batch to nested tensors, each `[B, …]`.
-  """
-
-  def __init__(self, model: Any, compute: Callable[[Mapping[str, tf.Tensor]], Any]):
-    self._model = model
-
-    def step(x: Mapping[str, tf.Tensor]) -> Any:
-      return model.distribute_strategy.run(compute, args=(x,))
-
-    self._step = tf.function(step, autograph=False, reduce_retracing=True)
-
-  def __call__(
-    self,
-    examples: Examples,
-    *,
-    batch_size: int | None,
-    bucket_multiple: int | None = None,
-    callbacks: Any = None,
-    verbose: int = 0,
-  ) -> Any:
-    """The outputs for all rows, in their order; rows of similar length share a batch.
-
-    Returns:
-      The structure of `compute`'s result. A leaf is an array `[n, …]`, or a list of n arrays where
-      the outputs of different batches have different shapes.
-    """
-    strategy = self._model.distribute_strategy
-    batching = Batching.of(self._model, examples, batch_size, bucket_multiple)
-    plan = plan_by_length(examples.lengths, batching)
-    with iterators_without_autotune():
-      dataset = make_dataset(strategy, Examples(examples.inputs), plan, batching)
-      iterator = iter(dataset)
-    reports = keras.callbacks.CallbackList(
-      callbacks,
-      add_progbar=verbose != 0,
-      model=self._model,
-      verbose=verbose,
-      epochs=1,
-      steps=len(plan),
-    )
-    collected = _Collected(strategy)
-    reports.on_predict_begin()
-    # To the end of the batches: TensorFlow 2.21 crashes where a distributed iterator is dropped
-    # that still reads ahead.
-    for number, ((x,), rows) in enumerate(zip(iterator, plan, strict=True)):
-      reports.on_predict_batch_begin(number)
-      # Without the rows that fill up a replica's part.
-      counts = [len(part) for part in _shared_out(rows, batching)]
-      collected.add(self._step(x), counts)
-      reports.on_predict_batch_end(number)
-    reports.on_predict_end()
-    return collected.outputs(np.concatenate(plan))
-
-  def of_batches(self, batches: Iterable[Mapping[str, Any]]) -> Any:
-    """The same for batches of someone else, one after the other."""
-    collected = _Collected(self._model.distribute_strategy)
-    num_rows = 0
-    for x in batches:
-      num_rows += len(x["input_ids"])
-      collected.add(self._step(x), None)
-    if not num_rows:
-      raise UserError("There must be at least one batch. Received: none. Leave the call out.")
-    return collected.outputs(np.arange(num_rows))
-
-
-class _Collected:
-  """The outputs of batches, as far as they are computed."""
-
-  def __init__(self, strategy: tf.distribute.Strategy):
-    self._strategy = strategy
-    self._structure: Any = None
-    self._batches: list[list[np.ndarray]] = []  # Of each output.
-
-  def add(self, outputs: Any, counts: Sequence[int] | None) -> None:
-    """Adds a batch; `counts` are the rows of each replica that are real, None for all."""
-    self._structure = outputs
-    leaves = tf.nest.flatten(outputs)
-    self._batches = self._batches or [[] for _ in leaves]
-    for batches, leaf in zip(self._batches, leaves, strict=True):
-      parts = [np.asarray(part) for part in self._strategy.experimental_local_results(leaf)]
-      if counts is not None:
-        parts = [part[:count] for part, count in zip(parts, counts, strict=True)]
-      batches.append(np.concatenate(parts))
-
-  def outputs(self, order: np.ndarray) -> Any:
-    """All outputs; row i of the batches is the example `order[i]`."""
-    leaves = [_in_order(batches, order) for batches in self._batches]
-    return tf.nest.pack_sequence_as(self._structure, leaves)
-
-
-def _in_order(batches: Sequence[np.ndarray], order: np.ndarray) -> Any:
-  """The rows of all batches in the order of the examples: an array, or a list where shapes differ."""
-  if len({batch.shape[1:] for batch in batches}) == 1:
-    joined = np.concatenate(batches)
-    in_order = np.empty_like(joined)
-    in_order[order] = joined
-    return in_order
-  rows: list[Any] = [None] * len(order)
-  numbers = iter(order.tolist())
-  for batch in batches:
-    for row in batch:
-      rows[next(numbers)] = row
-  return rows
-
-
-def padded_outputs(outputs: Any, fill: float) -> Any:
-  """Outputs of a `Predictor` as arrays: rows of different shapes are padded to the largest."""
-  if isinstance(outputs, Mapping):
-    return {name: padded_outputs(output, fill) for name, output in outputs.items()}
-  if isinstance(outputs, tuple):
-    return tuple(padded_outputs(output, fill) for output in outputs)
-  if isinstance(outputs, np.ndarray):
-    return outputs
-  largest = np.max([row.shape for row in outputs], axis=0)
-  padded = np.full([len(outputs), *largest], fill, outputs[0].dtype)
-  for target, row in zip(padded, outputs, strict=True):
-    target[tuple(map(slice, row.shape))] = row
-  return padded

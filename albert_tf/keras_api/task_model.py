@@ -10,17 +10,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.checkpoint import Checkpoint
 from albert_tf.checkpoints.load import ANY_HEAD
 from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.keras_api.batches import Examples, Predictor
+from albert_tf.keras_api.examples import Examples
 from albert_tf.keras_api.heads import ClassificationHead
 from albert_tf.keras_api.labels import class_names
 from albert_tf.keras_api.logits import loss_object
-from albert_tf.keras_api.text_model import LoadPlan, Options, TextModel, has_batches
+from albert_tf.keras_api.predictor import Predictor
+from albert_tf.keras_api.text_model import Options, TextModel, has_batches
 from albert_tf.keras_api.training_step import train_step
 from albert_tf.modeling import Encoder
 from albert_tf.modeling.early_exit import EXIT_RULES, EarlyOutputs, answer_early
@@ -56,8 +56,6 @@ class TaskModel(TextModel):
       `num_labels` and other fields of a new task, and arguments of head and encoder.
   """
 
-  # Of `configs.task.TASK_KINDS`, the default first.
-  task_kinds: ClassVar[tuple[str, ...]]
   # Fields of a new `TaskSpec`.
   task_defaults: ClassVar[dict[str, Any]] = {"name": "custom"}
   # Further arguments of `from_pretrained`: labels, and the head's.
@@ -67,7 +65,7 @@ class TaskModel(TextModel):
   # Micro-batches of an update; set it before `fit`.
   gradient_accumulation_steps = 1
   # If false, the pooler is not trained; checkpoints still hold it.
-  _reads_pooler = False
+  reads_pooler = False
   # Whether an example may have several rows, `[B, C, S]`; the encoder then gets `[B C, S]`.
   _joins_rows = False
 
@@ -83,7 +81,7 @@ class TaskModel(TextModel):
     **kwargs: Any,
   ):
     groups = {"head_options": head_options, "encoder_options": encoder_options}
-    task_fields, arguments = self._task_and_arguments(kwargs | groups)
+    task_fields, arguments = self.task_and_arguments(kwargs | groups)
     head_options = arguments.pop("head_options")
     encoder_options = arguments.pop("encoder_options")
     super().__init__(config, **arguments)
@@ -110,7 +108,7 @@ class TaskModel(TextModel):
     self.task = task
     self.export_kind = task.export_kind
     self.encoder = Encoder(config, **self.encoder_options, dtype=self.dtype_policy)
-    self.encoder.pooler.trainable = self._reads_pooler
+    self.encoder.pooler.trainable = self.reads_pooler
     self.head = self._make_head(name="head", dtype=self.dtype_policy, **self.head_options)
     self.build()
 
@@ -122,7 +120,7 @@ class TaskModel(TextModel):
       head.output_shape = (None,) + head.output_shape
     return head
 
-  # ------------------------------------------------------------------ from_pretrained
+  # ------------------------------------------------------------------ the task
 
   @classmethod
   def make_task(cls, **fields: Any) -> TaskSpec:
@@ -130,7 +128,7 @@ class TaskModel(TextModel):
     return TaskSpec(**{"kind": cls.task_kinds[0]} | cls.task_defaults | fields)
 
   @classmethod
-  def _task_and_arguments(cls, options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
+  def task_and_arguments(cls, options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
     """Separates options into fields for `make_task` and arguments of the constructor.
 
     Those of head and encoder join `head_options` and `encoder_options`.
@@ -158,47 +156,10 @@ class TaskModel(TextModel):
     return task_fields, arguments
 
   @classmethod
-  def option_names(cls) -> set[str]:
-    """See `TextModel.option_names`; fields of the task, and the class's own."""
-    names = super().option_names() | _TASK_OPTIONS | {"padding_at_end"}
-    return names.difference(["task", "trainable", "num_labels", "problem"]).union(cls.extra_options)
-
-  @classmethod
-  def plan_load(cls, checkpoint: Checkpoint, max_length: int | None, options: Options) -> LoadPlan:
-    """See `TextModel.plan_load`; a run fine-tuned for this class brings its task and its head."""
-    task_fields, arguments = cls._task_and_arguments(options)
-
-    # The task: that of a run which was fine-tuned for this class, else a new one.
-    positions = checkpoint.config.max_position_embeddings
-    if max_length is not None:
-      task_fields["max_seq_length"] = max_length
-    variables = checkpoint.variables
-    may_be_missing: tuple[str, ...] = ()
-    saved_task = TaskSpec.find(checkpoint.directory)
-    if saved_task is not None and saved_task.kind in cls.task_kinds:
-      _check_own_labels(checkpoint.path, saved_task, task_fields)
-      for name in ("num_labels", "problem"):
-        task_fields.pop(name, None)
-      task = dataclasses.replace(saved_task, **task_fields)
-    else:
-      task = cls.make_task(**{"max_seq_length": positions} | task_fields)
-      may_be_missing = cls.may_be_missing
-      # Fine-tuned for another class. Two heads may have the same names and shapes, so only the
-      # encoder is taken.
-      if saved_task is not None:
-        variables = {name: value for name, value in variables.items() if name.startswith("bert/")}
-
-    # Some models of Hugging Face have no pooler.
-    if not cls._reads_pooler:
-      may_be_missing += ("^bert/pooler/",)
-    # A task of Hugging Face may name a greater length than the model has positions.
-    lengths = {
-      "max_length": min(task.max_seq_length, positions),
-      "max_qa_length": task.max_qa_length,
-      "max_query_length": task.max_query_length,
-    }
-    arguments["task"] = task
-    return LoadPlan(variables, may_be_missing, lengths, arguments)
+  def task_options(cls) -> set[str]:
+    """Names of the options that `task_and_arguments` separates."""
+    options = _TASK_OPTIONS.difference(["num_labels", "problem"])
+    return options.union(cls.extra_options, ["padding_at_end"])
 
   # ------------------------------------------------------------------ losses and metrics
 
@@ -257,14 +218,14 @@ class TaskModel(TextModel):
       if length is None:
         length = tf.shape(texts["input_ids"])[-1]
       texts = {name: tf.reshape(tensor, [-1, length]) for name, tensor in texts.items()}
-    if self._reads_pooler:
+    if self.reads_pooler:
       # The pooler reads [CLS] alone, so the last block is computed for no other position.
       texts["read_positions"] = texts["input_ids"][:, :0]
     return texts
 
   def _head_input(self, encoded: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """`[B, S, H]`, or the pooled output `[B, H]`."""
-    return encoded["pooled_output" if self._reads_pooler else "sequence_output"]
+    return encoded["pooled_output" if self.reads_pooler else "sequence_output"]
 
   def _answer(self, encoded: tf.Tensor, inputs: Inputs, **options: Any) -> Any:
     """The head's outputs for the inputs of the model."""
@@ -365,7 +326,7 @@ class TaskModel(TextModel):
       head=head,
       rule=EXIT_RULES[self.task.kind],
       threshold=tf.reshape(threshold, [-1]),
-      reads_cls_alone=self._reads_pooler,
+      reads_cls_alone=self.reads_pooler,
     )
     outputs = tf.reshape(early.outputs, tf.concat([shape, tf.shape(early.outputs)[1:]], axis=0))
     return EarlyOutputs(outputs, tf.reshape(early.layers, shape))
@@ -383,30 +344,6 @@ class TaskModel(TextModel):
   def from_config(cls, config: Options, custom_objects: Any = None) -> Any:
     task = TaskSpec.from_dict(config["task"], source="a saved model")
     return super().from_config(dict(config, task=task), custom_objects)
-
-
-def _check_own_labels(path: str, task: TaskSpec, requested: Options) -> None:
-  """Raises `UserError` if labels are requested that are not those of a fine-tuned run.
-
-  Labels that have only numbers may get names.
-  """
-  of_run: dict[str, Any] = {
-    "num_labels": task.num_labels,
-    "problem": task.kind,
-    "label_names": task.label_names,
-    "squad_version": task.squad_version,
-  }
-  names = requested.get("label_names", ())
-  # The names 1 0 for the labels 0 1 would be another order.
-  are_new = len(names) == task.num_labels and not set(names).intersection(task.label_names)
-  if task.labels_are_numbered and are_new:
-    del of_run["label_names"]
-  for name, value in of_run.items():
-    if requested.get(name, value) != value:
-      raise UserError(
-        f"A fine-tuned run has its own labels. Received: {name}={requested[name]!r}, and {path} "
-        f"with {value!r}. Leave {name} out, or name the run that this one was fine-tuned from."
-      )
 
 
 def _checked_thresholds(threshold: Any) -> np.ndarray:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api import answers
-from albert_tf.keras_api.batches import Examples
+from albert_tf.keras_api.examples import Examples
 from albert_tf.keras_api.heads import NEVER, SpanHead, Squad2Head, squad_losses
 from albert_tf.keras_api.labels import (
   as_array,
@@ -104,7 +104,7 @@ class AlbertClassifier(_WithLabels):
   """
 
   task_kinds = ("classification", "multi_label", "regression")
-  _reads_pooler = True
+  reads_pooler = True
 
   def checked_class_weight(self, weights: Any) -> Mapping[int, float]:
     """Keys may be class names."""
@@ -158,7 +158,7 @@ class AlbertMultipleChoice(TaskModel):
   preprocessor_kind = "choices"
   id_ranks = (3,)
   extra_options = ("classifier_dropout",)
-  _reads_pooler = True
+  reads_pooler = True
   _joins_rows = True
 
   def _answer(self, encoded: tf.Tensor, inputs: Inputs, **options: Any) -> tf.Tensor:

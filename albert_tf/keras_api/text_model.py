@@ -3,14 +3,14 @@
 `pretrained.py` and `task_model.py` have the classes that are made of it.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import copy
 import dataclasses
 import functools
 import inspect
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,29 +18,24 @@ import tensorflow as tf
 
 from albert_tf import files
 from albert_tf.checkpoints.bundle import check_finite, write_bundle
-from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from albert_tf.checkpoints.load import ANY_HEAD, load_weights
+from albert_tf.checkpoints.checkpoint import Checkpoint
 from albert_tf.compat import ModelBase, device_kind
 from albert_tf.configs import AlbertConfig
-from albert_tf.configs.task import SHORTEST_ROW
-from albert_tf.errors import StoppedError, UserError, whole_number
-from albert_tf.keras_api.batches import (
-  DEFAULT_BATCH_SIZE,
+from albert_tf.errors import StoppedError, UserError
+from albert_tf.keras_api.batches import DEFAULT_BATCH_SIZE, TrainingBatches, evaluation_batches
+from albert_tf.keras_api.callbacks import SaveState, ShortEpoch, StopOnSignal, callbacks_in_order
+from albert_tf.keras_api.examples import (
   Column,
   Examples,
-  Predictor,
-  TrainingBatches,
   blocks_of,
   check_counts,
-  evaluation_batches,
-  padded_outputs,
   with_class_weights,
 )
-from albert_tf.keras_api.callbacks import SaveState, ShortEpoch, StopOnSignal, callbacks_in_order
 from albert_tf.keras_api.id_inputs import are_known, asserted_ids, checked_ids
 from albert_tf.keras_api.labels import finite
+from albert_tf.keras_api.loading import check_names, load_pretrained
 from albert_tf.keras_api.logits import check_losses, metrics_of_logits
-from albert_tf.keras_api.preprocessor import AlbertPreprocessor
+from albert_tf.keras_api.predictor import Predictor, padded_outputs
 from albert_tf.modeling.layers import ConfigModel
 from albert_tf.modeling.variables import named_variables
 from albert_tf.pipelines.batches import iterators_without_autotune
@@ -56,23 +51,6 @@ _OTHER_FORMATS = {
 }
 # Arguments by name.
 Options = Mapping[str, Any]
-
-
-class LoadPlan(NamedTuple):
-  """What `from_pretrained` builds, and which weights it takes.
-
-  Attributes:
-    variables: original name → array.
-    may_be_missing: patterns of variables that keep their initial values where a checkpoint lacks
-      them.
-    lengths: those of the `AlbertPreprocessor`, by its arguments' names.
-    options: arguments of the class.
-  """
-
-  variables: Mapping[str, np.ndarray]
-  may_be_missing: tuple[str, ...]
-  lengths: Options
-  options: Options
 
 
 def _on_batch(method: Callable[..., Any]) -> Any:
@@ -121,6 +99,8 @@ class TextModel(ConfigModel):
   # What fills up the outputs of shorter rows in `predict`.
   padding_of_outputs = 0.0
   _predictor: Predictor | None = None  # Made by the first `predict`.
+  # Of `configs.task.TASK_KINDS`, the default first; () for models without a task.
+  task_kinds: tuple[str, ...] = ()
   # Patterns of variables that a checkpoint may lack; they keep their initial values.
   may_be_missing: tuple[str, ...] = ()
   # Else Keras' `export` of an outer model traces it on floats.
@@ -153,45 +133,14 @@ class TextModel(ConfigModel):
     Raises:
       UserError: the path holds no known checkpoint, or its weights do not fit.
     """
-    _check_names(f"{cls.__name__}.from_pretrained", options, cls.option_names())
-    checkpoint = path
-    if not isinstance(checkpoint, Checkpoint):
-      checkpoint = read_checkpoint(checkpoint)
-    config = (config or checkpoint.config).at_depth(num_hidden_layers)
-    if max_length is not None:
-      longest = config.max_position_embeddings
-      max_length = whole_number(max_length, "max_length", minimum=SHORTEST_ROW, maximum=longest)
-
-    plan = cls.plan_load(checkpoint, max_length, options)
-    arguments = dict(plan.options)
-    if checkpoint.tokenizer is not None and "preprocessor" not in arguments:
-      arguments["preprocessor"] = AlbertPreprocessor(
-        checkpoint.load_tokenizer(), kind=cls.preprocessor_kind, **plan.lengths
-      )
-    model = cls(config, **arguments)
-    load_weights(
-      model,
-      plan.variables,
-      allow_missing="|".join(plan.may_be_missing),
-      allow_unused=ANY_HEAD,
-      source=checkpoint.path,
+    return load_pretrained(
+      cls,
+      path,
+      max_length=max_length,
+      config=config,
+      num_hidden_layers=num_hidden_layers,
+      options=options,
     )
-    return model
-
-  @classmethod
-  def option_names(cls) -> set[str]:
-    """Names of the arguments of `from_pretrained`: its own, those of the constructors, Keras'."""
-    names = {"max_length", "num_hidden_layers", "dtype", "name", "trainable"}
-    for base in cls.__mro__:
-      if issubclass(base, ConfigModel):
-        names.update(inspect.signature(base.__init__).parameters)
-    return names - {"self", "args", "kwargs"}
-
-  @classmethod
-  def plan_load(cls, checkpoint: Checkpoint, max_length: int | None, options: Options) -> LoadPlan:
-    """Decides what `from_pretrained` makes of a checkpoint and of the caller's options."""
-    lengths = {"max_length": max_length or checkpoint.config.max_position_embeddings}
-    return LoadPlan(checkpoint.variables, cls.may_be_missing, lengths, options)
 
   # ------------------------------------------------------------------ Keras' methods
 
@@ -583,9 +532,7 @@ class TextModel(ConfigModel):
 
   def export_settings(self, **settings: Any) -> ExportSettings:
     """`ExportSettings`, by default with the preprocessor's length; raises `UserError`."""
-    _check_names(
-      "An export", settings, [field.name for field in dataclasses.fields(ExportSettings)]
-    )
+    check_names("An export", settings, [field.name for field in dataclasses.fields(ExportSettings)])
     length = self._needed_preprocessor().max_length
     return ExportSettings(**{"max_seq_length": length} | settings)
 
@@ -643,15 +590,6 @@ class TextModel(ConfigModel):
     for layer, is_trained in zip(model._flatten_layers(), trained, strict=True):
       layer.trainable = is_trained
     return model
-
-
-def _check_names(taker: str, arguments: Options, names: Collection[str]) -> None:
-  """Raises `UserError` for an argument that is not one of the names."""
-  for name in arguments:
-    if name not in names:
-      raise UserError(
-        f"{taker} takes {', '.join(sorted(names))}. Received: {name}. Correct the name."
-      )
 
 
 def _arguments_of(

@@ -12,12 +12,12 @@ import tensorflow as tf
 from albert_tf import AlbertClassifier
 from albert_tf.keras_api.batches import (
   Batching,
-  Examples,
   dropout_seeds,
   epoch_plan,
   make_dataset,
   training_plan,
 )
+from albert_tf.keras_api.examples import Examples
 
 ONE_DEVICE = tf.distribute.get_strategy()
 

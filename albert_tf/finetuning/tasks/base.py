@@ -14,7 +14,7 @@ import numpy as np
 from albert_tf import files
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.keras_api.batches import Examples
+from albert_tf.keras_api.examples import Examples
 
 UNNAMED_OUTPUT = "logits"  # How `Outputs` names the output of a model that has one.
 

@@ -27,7 +27,7 @@ from albert_tf.finetuning.tasks.base import (
   Outputs,
   write_tsv,
 )
-from albert_tf.keras_api.batches import Examples, blocks_of
+from albert_tf.keras_api.examples import Examples, blocks_of
 from albert_tf.keras_api.preprocessor import AlbertPreprocessor
 from albert_tf.tokenization import Tokenizer
 

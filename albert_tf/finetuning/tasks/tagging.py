@@ -23,7 +23,7 @@ from albert_tf.finetuning.tasks.base import (
   write_tsv,
 )
 from albert_tf.finetuning.tasks.conll import TaggedSentence
-from albert_tf.keras_api.batches import Examples, blocks_of
+from albert_tf.keras_api.examples import Examples, blocks_of
 from albert_tf.serving.signatures.token_classification import (
   OUTSIDE,
   entity_kinds,

@@ -23,7 +23,8 @@ import tensorflow as tf
 
 from albert_tf import AdamW, AlbertClassifier
 from albert_tf.errors import UserError
-from albert_tf.keras_api.batches import Predictor, TrainingBatches
+from albert_tf.keras_api.batches import TrainingBatches
+from albert_tf.keras_api.predictor import Predictor
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.pretraining.evaluation import Evaluator, HeldOut

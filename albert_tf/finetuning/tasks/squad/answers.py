@@ -15,7 +15,7 @@ from albert_tf.compat import coordinator_cpu
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad.features import SquadFeatures
 from albert_tf.finetuning.tasks.squad.read import SquadData
-from albert_tf.keras_api.batches import blocks_of
+from albert_tf.keras_api.examples import blocks_of
 from albert_tf.tokenization.graph_offsets import Located
 from albert_tf.windows import question_windows
 from albert_tf.windows.question_windows import NO_ANSWER_SCORE

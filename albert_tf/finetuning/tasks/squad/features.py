@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf.compat import coordinator_cpu
 from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
-from albert_tf.keras_api.batches import Examples, blocks_of
+from albert_tf.keras_api.examples import Examples, blocks_of
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import GraphTokenizer, head
 from albert_tf.tokenization.graph_inputs import Tensors

@@ -13,7 +13,7 @@ from albert_tf.finetuning.tasks.squad import answers, metrics
 from albert_tf.finetuning.tasks.squad.features import AnswerPositions, SquadFeatures, make_features
 from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.finetuning.tasks.squad.settings import SPEC_SIZES, SquadSettings
-from albert_tf.keras_api.batches import Examples
+from albert_tf.keras_api.examples import Examples
 from albert_tf.keras_api.heads import squad_losses
 from albert_tf.tokenization import AlbertTokenizer
 
