@@ -352,18 +352,23 @@ def _train(job: FineTuning, directory: SeedDirectory, model: TaskModel) -> dict[
     monitor=f"val_{job.task.best_metric}",
     mode="max",
   )
+  state = SaveState(os.path.join(directory.path, run_directory.STATE))
+  # One of Keras' epochs lasts from evaluation to evaluation.
+  num_epochs = math.ceil(updates.num_steps / updates.interval)
+  if state.saved_step == updates.num_steps:
+    # Killed after the last update: `fit` restores the state, and nothing is left to train.
+    num_epochs = updates.num_steps // updates.interval
   model.fit(
     job.examples["train"],
     batch_size=settings.train_batch_size,
-    # One of Keras' epochs lasts from evaluation to evaluation.
     steps_per_epoch=updates.interval,
-    epochs=math.ceil(updates.num_steps / updates.interval),
+    epochs=num_epochs,
     verbose=_verbosity(settings),
     callbacks=[
       evaluation,
       best,
       *job.callbacks,
-      SaveState(os.path.join(directory.path, run_directory.STATE)),
+      state,
       StopOnSignal(),
     ],
   )
@@ -448,13 +453,13 @@ class Evaluation(keras.callbacks.Callback):
       for name, value in self._job.task.evaluate(_answers(self._job, self.model, "eval")).items()
     }
     self._check_finite(metrics)
-    self.history[self._step] = metrics
-    self._log.append(self._step, "eval", metrics)
-    self._log.flush()
     message = ", ".join(
       f"{name} {results.format_metric(name, value)}" for name, value in metrics.items()
     )
     logging.info("update %d of %d: %s", self._step, self._updates.num_steps, message)
+    self.history[self._step] = metrics
+    self._log.append(self._step, "eval", metrics)
+    self._log.flush()
     # `KeepBest` and other callbacks find them where those of Keras' own evaluation would be.
     logs |= {f"val_{name}": value for name, value in metrics.items()}
 

@@ -6,21 +6,22 @@ The fine-tuning commands use them as they are.
 from collections.abc import Mapping
 import contextlib
 import math
+import os
 from typing import Any, Literal
 
 from absl import logging
 import keras
 import numpy as np
 
-from albert_tf import files
-from albert_tf.checkpoints.bundle import HOST_PREFIX, read_bundle
+from albert_tf import files, json_files
+from albert_tf.checkpoints.bundle import checkpoint_steps, read_bundle
 from albert_tf.compat import optimizer_variables, raw_variable
 from albert_tf.errors import StoppedError, UserError
 from albert_tf.modeling import named_variables
 from albert_tf.runs.checkpoint_store import CheckpointStore
 from albert_tf.runs.interruption import stop_on_signal
 
-_BEST_VALUE = f"{HOST_PREFIX}best_value"  # Its name in a checkpoint.
+_BEST_FILE = "best.json"  # Beside the weights: their update, and the metric with them.
 
 
 class KeepBest(keras.callbacks.Callback):
@@ -47,6 +48,7 @@ class KeepBest(keras.callbacks.Callback):
   ):
     super().__init__()
     self._directory = files.text_of(directory)
+    self._path = os.path.join(self._directory, _BEST_FILE)
     self._monitor = monitor
     self._sign = 1.0
     if mode == "min" or (mode is None and monitor.endswith("loss")):
@@ -59,11 +61,13 @@ class KeepBest(keras.callbacks.Callback):
     self._weights = named_variables(self.model)
     step = raw_variable(self.model.optimizer.iterations)
     self._store = CheckpointStore(self._directory, self._weights | {"global_step": step}, keep=1)
+    found = json_files.find(self._path)
     # Weights of an earlier training are none of ours.
-    if int(step) > 0 and self._store.last:
+    if int(step) > 0 and found:
+      # A killed process may have kept newer weights without a word: they are found again.
       self._best = read_bundle(self._store.last)
-      self.best_step = int(self._best["global_step"])
-      self.best_value = float(self._best[_BEST_VALUE])
+      self.best_step = found["step"]
+      self.best_value = found["value"]
 
   def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
     if self._monitor not in logs:
@@ -82,8 +86,9 @@ class KeepBest(keras.callbacks.Callback):
     self.best_step = int(self.model.optimizer.iterations)
     self.best_value = value
     self._best = {name: variable.numpy() for name, variable in self._weights.items()}
-    self._store.save(self.best_step, best_value=value)
+    self._store.save(self.best_step)
     self._store.wait()
+    json_files.write(self._path, {"step": self.best_step, "value": value})
 
   def on_train_end(self, logs: Any = None) -> None:
     for name, variable in self._weights.items():
@@ -112,6 +117,11 @@ class SaveState(keras.callbacks.Callback):
     self._directory = files.text_of(directory)
     self._every = every
     self.step = 0  # Updates made.
+
+  @property
+  def saved_step(self) -> int:
+    """Updates of the newest state on the disk; 0 if there is none."""
+    return max(checkpoint_steps(self._directory), default=0)
 
   def begin(self, model: Any, seed: int, first_step: int) -> tuple[int, int]:
     """Restores the newest state into the model, if there is one; `fit` calls it.
