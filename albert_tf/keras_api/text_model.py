@@ -210,7 +210,8 @@ class TextModel(ConfigModel):
   def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     if self._reads_as_text(inputs):
       inputs = self._needed_preprocessor()(inputs)
-    elif are_known(inputs):
+    # A preprocessor may have another vocabulary than the model, or longer rows.
+    if are_known(inputs):
       inputs = checked_ids(inputs, self.config, self.id_ranks)
     return super().__call__(inputs, *args, **kwargs)
 
@@ -268,11 +269,9 @@ class TextModel(ConfigModel):
     # A data set: its texts are tokenized in its pipeline. Its labels are not known yet.
     if hasattr(x, "element_spec"):
       inputs, *_ = keras.utils.unpack_x_y_sample_weight(x.element_spec)
-      if holds_text(inputs):
-        x = self._mapped(x)
-      # A distributed one takes no further function.
-      elif isinstance(x, tf.data.Dataset) and isinstance(inputs, Mapping):
-        x = self._with_assertions(x)
+      # A distributed one of ids takes no further function.
+      if holds_text(inputs) or (isinstance(x, tf.data.Dataset) and isinstance(inputs, Mapping)):
+        x = self._mapped(x, holds_text(inputs))
       return x, y
     if isinstance(x, keras.utils.Sequence):
       return _prepared_sequence(self, x), y
@@ -281,8 +280,7 @@ class TextModel(ConfigModel):
       return (self.prepared_batch(batch) for batch in x), y
     if self._reads_as_text(x):
       x = self._tokenized(x, to_max_length=to_max_length)
-    else:
-      x = checked_ids(x, self.config, self.id_ranks)
+    x = checked_ids(x, self.config, self.id_ranks)
     if y is not None:
       y = self.checked_labels(y, x)
     return x, y
@@ -335,29 +333,23 @@ class TextModel(ConfigModel):
       "sample_weight."
     )
 
-  def _mapped(self, dataset: Any) -> Any:
-    """A data set of texts as one of ids."""
-    preprocessor = self._needed_preprocessor()
-    pad = self.per_piece or self._pads_to_max_length()
+  def _mapped(self, dataset: Any, of_text: bool) -> Any:
+    """A data set of texts or of ids as one of ids, of which each batch is checked."""
+    if of_text:
+      preprocessor = self._needed_preprocessor()
+      pad = self.per_piece or self._pads_to_max_length()
 
     @tf.autograph.experimental.do_not_convert  # AutoGraph would hide the types of our errors.
     def prepare(*element: Any) -> Any:
       x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
-      ids = preprocessor.pack(preprocessor.named(x), pad_to_max_length=pad)
-      return keras.utils.pack_x_y_sample_weight(ids, y, weight)
-
-    return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-
-  def _with_assertions(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """A data set of ids, of which each batch is checked."""
-
-    @tf.autograph.experimental.do_not_convert
-    def check(*element: Any) -> Any:
-      x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
+      if of_text:
+        x = preprocessor.pack(preprocessor.named(x), pad_to_max_length=pad)
       ids = asserted_ids(x, self.config, self.id_ranks)
       return keras.utils.pack_x_y_sample_weight(ids, y, weight)
 
-    return dataset.map(check)
+    if not of_text:
+      return dataset.map(prepare)
+    return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
   def columns(self, texts: Any, names: tuple[str, ...] = ()) -> dict[str, Any]:
     """Strings by name, see `AlbertPreprocessor.named`.

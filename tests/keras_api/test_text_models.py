@@ -10,6 +10,7 @@ import pytest
 from reference import tokenization as reference
 from serving.conftest import TASKS as SPECS
 from support import tiny_run, wordpiece
+from support.columns import Column
 from support.commands.child_processes import start_python
 import tensorflow as tf
 
@@ -497,24 +498,6 @@ class Frame:
 
   def __getitem__(self, name):
     return self._lists[name]
-
-
-class Column:
-  """What a column of pandas has, of any objects."""
-
-  def __init__(self, values):
-    self._array = np.empty(len(values), object)
-    self._array[:] = values
-    self.dtype = self._array.dtype
-
-  def __len__(self):
-    return len(self._array)
-
-  def to_numpy(self):
-    return self._array
-
-  def __array__(self, dtype=None, copy=None):
-    return self._array
 
 
 class Batches(keras.utils.Sequence):
