@@ -40,7 +40,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     names = list(server.servables)
     for name in names:
-      print(f"Model {name}: {server.servables[name].directory}")
+      print(f"Model {name}: {server.servables[name].model.directory}")
     print(f"REST  {server.url}/v1/models/{names[0]}")
     print(f"Try it in a browser: {server.url}/   (Ctrl-C stops)", flush=True)
     server.serve_forever()

@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.serving.loaded_model import LoadedModel, find_version
+from albert_tf.serving.loaded_model import message_of, open_version
 
 MAX_BODY_BYTES = 32 << 20
 # Rows of a request. Attention scores of 64 rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in
@@ -49,7 +49,7 @@ class RequestError(Exception):
 # ------------------------------------------------------------------ one model
 
 
-class Servable(LoadedModel):
+class Servable:
   """One version of a model.
 
   Args:
@@ -59,8 +59,8 @@ class Servable(LoadedModel):
 
   def __init__(self, text: str):
     name, _, path = text.rpartition("=")
-    super().__init__(find_version(path))
-    folder, base = os.path.split(self.directory)
+    self.model = open_version(path)
+    folder, base = os.path.split(self.model.directory)
     self.version = 1
     if base.isdigit():
       self.version = int(base)
@@ -77,13 +77,12 @@ class Servable(LoadedModel):
       )
     [form] = forms
     name = str(request.get("signature_name", "serving_default"))
-    if name not in self.signatures:
-      raise RequestError(
-        400, f"No signature {name!r}. The model has: {', '.join(self.signatures)}."
-      )
+    signatures = self.model.signatures
+    if name not in signatures:
+      raise RequestError(400, f"No signature {name!r}. The model has: {', '.join(signatures)}.")
 
     # From JSON to arrays.
-    definition = self.signatures[name]
+    definition = signatures[name]
     infos = definition.inputs
     by_row = form == "instances"
     columns = _columns(request[form], infos, optional=definition.defaults, by_row=by_row)
@@ -91,11 +90,10 @@ class Servable(LoadedModel):
     for key, value in columns.items():
       arrays[key] = _array(key, value, infos[key])
     try:
-      outputs = self.run(name, arrays)
+      outputs = self.model.run(name, arrays)
     except tf.errors.OpError as error:
-      # Without the lines that name ops of the graph.
-      lines = [line for line in error.message.splitlines() if line.strip() and "[[" not in line]
-      raise RequestError(400, "\n".join(lines[:3]) or error.message) from error
+      lines = message_of(error).splitlines()
+      raise RequestError(400, "\n".join(lines[:3])) from error
 
     # Back to JSON; as in TensorFlow Serving, a single output needs no name.
     lists = {key: array.tolist() for key, array in outputs.items()}
@@ -113,7 +111,7 @@ class Servable(LoadedModel):
     # depends on the version of protobuf.
     signatures = {
       name: json_format.MessageToDict(definition, True, True)
-      for name, definition in self.signatures.items()
+      for name, definition in self.model.signatures.items()
     }
     return {
       "model_spec": {"name": self.name, "signature_name": "", "version": str(self.version)},

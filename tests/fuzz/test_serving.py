@@ -106,7 +106,7 @@ RAW = st.binary(max_size=40) | TEXT.map(lambda text: text.encode("utf-8", "surro
 def test_answers(served: Any, rows: list[tuple[bytes, bytes]]) -> None:
   questions, contexts = (np.array(column, object) for column in zip(*rows, strict=True))
   inputs = {"question": questions, "context": contexts}
-  out = served.servables["answers"].run("serving_default", inputs)
+  out = served.servables["answers"].model.run("serving_default", inputs)
   read = tf.strings.unicode_transcode(contexts, "UTF-8", "UTF-8", errors="replace").numpy()
   rows = zip(read, out["answer"], out["answers"], out["starts"], out["ends"], strict=True)
   for context, answer, answers, starts, ends in rows:
