@@ -1,15 +1,16 @@
-"""A server of SavedModels for this machine: TensorFlow Serving's REST `predict`, and a page.
+"""A server of SavedModels for this machine: the REST API of TensorFlow Serving, and a page.
 
 It is for trying models, not for the open network: it refuses requests of other hosts and of other
 sites' pages.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 import contextlib
 from http import server as http_server
 import importlib.resources
 import io
 import ipaddress
+import itertools
 import json
 import math
 import os
@@ -26,10 +27,17 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.serving.loaded_model import message_of, open_version
 
-MAX_BODY_BYTES = 32 << 20
-# Rows of a request. Attention scores of 64 rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in
-# xxlarge.
+# Limits of a request. Parsed, a body of 8 MiB takes five to nine times that.
+MAX_BODY_BYTES = 8 << 20
+# Attention scores of 64 rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in xxlarge.
 MAX_BATCH_SIZE = 64
+# Lists, objects, and what is in them: 64 rows of 512 tokens have 98,304 ids with masks and segments.
+# Python takes up to a hundred bytes for each, which may be two bytes of the body.
+MAX_VALUES = 1 << 18
+# The longest text eight times. If its characters are unknown, one takes about two seconds.
+MAX_CHARACTERS = 1 << 20
+# Of an answer: as JSON these take 1.5 GB. Logits of 64 rows of 512 positions would be a billion.
+MAX_ANSWER_VALUES = 1 << 24
 # Limit for receiving a whole request, and for each step of sending its answer.
 READ_SECONDS = 30
 _PATH = re.compile(
@@ -38,6 +46,9 @@ _PATH = re.compile(
 _PAGE_POLICY = (
   "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 )
+# A comma or an opening bracket, and all up to the next one; strings count as one piece. No part is
+# tried twice, so the search takes a time that grows with the body alone.
+_VALUE = re.compile(rb'[,\[{](?:[^",\[{]++|"(?:[^"\\]++|\\.)*+"?)*+', re.DOTALL)
 # TensorFlow Serving's two forms of a request, rows and columns → the name of their answer.
 _ANSWERS = {"instances": "predictions", "inputs": "outputs"}
 
@@ -79,16 +90,16 @@ class Servable:
     name = str(request.get("signature_name", "serving_default"))
     signatures = self.model.signatures
     if name not in signatures:
-      raise RequestError(400, f"No signature {name!r}. The model has: {', '.join(signatures)}.")
+      raise RequestError(400, f"No signature {name!r:.60}. The model has: {', '.join(signatures)}.")
 
     # From JSON to arrays.
     definition = signatures[name]
     infos = definition.inputs
     by_row = form == "instances"
     columns = _columns(request[form], infos, optional=definition.defaults, by_row=by_row)
-    arrays = {}
-    for key, value in columns.items():
-      arrays[key] = _array(key, value, infos[key])
+    cells = {key: _cells(key, value, infos[key]) for key, value in columns.items()}
+    _check_characters(cells.values())
+    arrays = {key: _array(key, columns[key], cells[key], infos[key]) for key in columns}
     try:
       outputs = self.model.run(name, arrays)
     except tf.errors.OpError as error:
@@ -96,6 +107,13 @@ class Servable:
       raise RequestError(400, "\n".join(lines[:3])) from error
 
     # Back to JSON; as in TensorFlow Serving, a single output needs no name.
+    size = sum(array.size for array in outputs.values())
+    if size > MAX_ANSWER_VALUES:
+      raise RequestError(
+        400,
+        f"An answer may hold {MAX_ANSWER_VALUES:,} values. Received: a request for {size:,}. "
+        "Send smaller batches.",
+      )
     lists = {key: array.tolist() for key, array in outputs.items()}
     answer: Any = lists
     if len(lists) == 1:
@@ -119,6 +137,36 @@ class Servable:
     }
 
 
+def _parse(body: bytes) -> Any:
+  """The JSON of a request."""
+  if next(itertools.islice(_VALUE.finditer(body), MAX_VALUES, None), None):
+    raise RequestError(
+      400, f"A request may hold {MAX_VALUES:,} values. Received: more. Send smaller batches."
+    )
+  try:
+    return json.loads(body.decode())
+  except (ValueError, RecursionError) as error:
+    raise RequestError(400, f"The body must be JSON: {error}") from error
+
+
+def _check_rows(count: int) -> None:
+  if count > MAX_BATCH_SIZE:
+    raise RequestError(
+      400, f"A request may hold {MAX_BATCH_SIZE} rows. Received: {count}. Send smaller batches."
+    )
+
+
+def _check_characters(columns: Iterable[np.ndarray]) -> None:
+  """Looks at the strings of all inputs together; of binary strings it counts the bytes."""
+  strings = [cell for column in columns for cell in column.flat if isinstance(cell, (str, bytes))]
+  count = sum(map(len, strings))
+  if count > MAX_CHARACTERS:
+    raise RequestError(
+      400,
+      f"A request may hold {MAX_CHARACTERS:,} characters. Received: {count:,}. Send smaller batches.",
+    )
+
+
 def _columns(
   values: Any, infos: Mapping[str, Any], *, optional: Collection[str], by_row: bool
 ) -> dict[str, Any]:
@@ -131,6 +179,8 @@ def _columns(
     rows = values
   if not isinstance(rows, list) or not rows:
     raise RequestError(400, "`instances` must be a list with at least one row.")
+  if by_row:
+    _check_rows(len(rows))  # Here already: each row becomes an object.
   if len(infos) == 1 and not isinstance(rows[0], dict):
     [name] = infos
     rows = [{name: row} for row in rows]
@@ -145,8 +195,8 @@ def _columns(
   return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def _array(name: str, value: Any, info: Any) -> np.ndarray:
-  """One input's array, with the type and shape of `info`, a TensorInfo."""
+def _cells(name: str, value: Any, info: Any) -> np.ndarray:
+  """One input's values as they are, in the shape of `info`, a TensorInfo."""
   # NumPy stops at lists of unequal lengths, and after many levels; what is deeper are lists in its
   # cells. TensorFlow would end the process for more than 254 levels.
   cells = np.array(value, object)
@@ -163,12 +213,12 @@ def _array(name: str, value: Any, info: Any) -> np.ndarray:
   # The model reads each choice of [B, C] or [B, C, S] as a row.
   if name == "choices" or cells.ndim == 3:
     row_axes = 2
-  rows = math.prod(cells.shape[:row_axes])
-  if rows > MAX_BATCH_SIZE:
-    raise RequestError(
-      400, f"A request may hold {MAX_BATCH_SIZE} rows. Received: {rows}. Send smaller batches."
-    )
+  _check_rows(math.prod(cells.shape[:row_axes]))
+  return cells
 
+
+def _array(name: str, value: Any, cells: np.ndarray, info: Any) -> np.ndarray:
+  """One input's array, with the type of `info`, a TensorInfo."""
   # TensorFlow refuses other types, where NumPy would convert them. But it makes 0 of 2**32.
   dtype = tf.as_dtype(info.dtype)
   try:
@@ -191,7 +241,9 @@ class LocalServer(http_server.ThreadingHTTPServer):
     port: 0 for any free one.
   """
 
-  request_queue_size = 64
+  # Connections that wait to be accepted; more than these are reset. Linux has a limit of its own,
+  # usually 4,096.
+  request_queue_size = 1024
 
   def __init__(self, models: Sequence[str], *, host: str = "127.0.0.1", port: int = 0):
     loaded = [Servable(text) for text in models]
@@ -260,6 +312,8 @@ class _Handler(http_server.BaseHTTPRequestHandler):
       value = {"error": f"{type(error).__name__}: {error}"}
     with contextlib.suppress(OSError):  # The client left.
       self._send(status, value)
+      if self.close_connection:
+        self._await_end()
 
   do_GET = do_POST  # noqa: N815
 
@@ -271,14 +325,12 @@ class _Handler(http_server.BaseHTTPRequestHandler):
       raise RequestError(403, reason)
     method = self.command
     path = urllib_parse.urlsplit(self.path).path
-    body = b""
-    if method == "POST":
-      body = self._read_body()
-    elif path in ("/", "/index.html"):
+    body = self._read_body()
+    if method == "GET" and path in ("/", "/index.html"):
       return importlib.resources.files("albert_tf.serving").joinpath("page.html").read_bytes()
-    elif path == "/favicon.ico":
+    if method == "GET" and path == "/favicon.ico":
       return b""
-    elif path == "/models.json":
+    if method == "GET" and path == "/models.json":
       # For the page: the API itself lists no models.
       return {"models": sorted(self.server.servables)}
 
@@ -297,18 +349,39 @@ class _Handler(http_server.BaseHTTPRequestHandler):
 
     if method == "GET":
       return servable.metadata()
-    try:
-      request = json.loads(body)
-    except (ValueError, RecursionError) as error:
-      raise RequestError(400, f"The body must be JSON: {error}") from error
-    return servable.predict(request)
+    return servable.predict(_parse(body))
 
   def _read_body(self) -> bytes:
-    length = self.headers.get("Content-Length", "")
-    if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
+    """The body; that of a GET is read too, else it would be taken for the next request."""
+    lengths = set(self.headers.get_all("Content-Length", []))
+    has_chunks = "Transfer-Encoding" in self.headers
+    if self.command == "GET" and not lengths and not has_chunks:
+      return b""
+    length = ""
+    if len(lengths) == 1 and not has_chunks:
+      [length] = lengths
+    if not re.fullmatch("[0-9]+", length):
       self.close_connection = True  # A body of unknown length cannot be skipped.
-      raise RequestError(413, f"A body needs a Content-Length of at most {MAX_BODY_BYTES:,} bytes.")
+      raise RequestError(
+        400, f"A body needs one Content-Length. Received: {', '.join(lengths) or 'none'!r:.60}."
+      )
+    # Python converts no number of thousands of digits.
+    if len(length) > len(str(MAX_BODY_BYTES)) or int(length) > MAX_BODY_BYTES:
+      self.close_connection = True
+      raise RequestError(
+        413,
+        f"A body may have {MAX_BODY_BYTES:,} bytes. Received: {length:.60}. Send smaller batches.",
+      )
     return self.rfile.read(int(length))
+
+  def _await_end(self) -> None:
+    """Skips what the client still sends, until it closes the connection or its time is over.
+
+    A connection that is closed before resets the client's, which then does not see the answer.
+    """
+    self.connection.shutdown(socket.SHUT_WR)
+    while self.rfile.read1():
+      pass
 
   def _send(self, status: int, value: Any) -> None:
     """Sends the page's bytes, or a value as JSON."""
