@@ -41,7 +41,7 @@ MAX_ANSWER_VALUES = 1 << 24
 # Limit for receiving a whole request, and for each step of sending its answer.
 READ_SECONDS = 30
 _PATH = re.compile(
-  r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>[0-9]{1,18}))?(?P<verb>:predict|/metadata)"
+  r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>[0-9]{1,18}))?(?P<verb>:predict|/metadata)?"
 )
 _PAGE_POLICY = (
   "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
@@ -122,6 +122,15 @@ class Servable:
       rows = zip(*lists.values(), strict=True)
       answer = [dict(zip(lists, row, strict=True)) for row in rows]
     return {_ANSWERS[form]: answer}
+
+  def status(self) -> dict[str, Any]:
+    """The version that answers, as TensorFlow Serving describes it."""
+    available = {
+      "version": str(self.version),
+      "state": "AVAILABLE",
+      "status": {"error_code": "OK", "error_message": ""},
+    }
+    return {"model_version_status": [available]}
 
   def metadata(self) -> dict[str, Any]:
     """The signatures, as TensorFlow Serving describes them."""
@@ -263,6 +272,10 @@ class LocalServer(http_server.ThreadingHTTPServer):
       ) from error
     self.url = f"http://{host}:{self.server_address[1]}"
 
+  def model_url(self, name: str) -> str:
+    """The address of a model: a GET of it answers with its status."""
+    return f"{self.url}/v1/models/{urllib_parse.quote(name, safe='')}"
+
   def handle_error(self, request: Any, client_address: Any) -> None:
     """Ignores broken connections."""
 
@@ -347,8 +360,10 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     if servable is None or (version and int(version) != servable.version):
       raise RequestError(404, f"Servable not found for request: {model}")
 
-    if method == "GET":
+    if match["verb"] == "/metadata":
       return servable.metadata()
+    if method == "GET":
+      return servable.status()
     return servable.predict(_parse(body))
 
   def _read_body(self) -> bytes:

@@ -68,6 +68,16 @@ def test_a_client_learns_what_a_model_takes(served):
   assert ask(f"{served.url}/v1/models/words/versions/3/metadata")[1] == metadata
 
 
+@pytest.mark.parametrize("version", ["", "/versions/3"])
+def test_the_address_of_a_model_answers_with_its_status(served, version):
+  status, answer = ask(served.model_url("words") + version)
+  assert status == 200
+  [of_version] = answer["model_version_status"]
+  assert of_version["version"] == "3"
+  assert of_version["state"] == "AVAILABLE"
+  assert of_version["status"] == {"error_code": "OK", "error_message": ""}
+
+
 IDS = ("input_ids", "input_mask", "segment_ids")
 TOKENS = {"signature_name": "tokens"}
 LONG_HALF = ["é" * (MAX_CHARACTERS // 2 + 1)]
@@ -250,6 +260,7 @@ def test_the_command_serves_until_it_is_ended(exported, repository_dir):
   with start_python(program, "--port=0", f"--saved_model={exported('value').path}") as process:
     lines = iter(process.stdout.readline, "")
     url = next(line.split()[1] for line in lines if line.startswith("REST"))
+    assert ask(url)[0] == 200
     assert ask(f"{url}:predict", {"instances": ["a text"]})[0] == 200
     process.terminate()
     assert process.wait(30) == 0
