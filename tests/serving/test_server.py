@@ -1,5 +1,6 @@
 """The local server: TensorFlow Serving's REST API, and refused requests."""
 
+import base64
 import contextlib
 import functools
 import http.client
@@ -78,6 +79,23 @@ def test_the_address_of_a_model_answers_with_its_status(served, version):
   assert of_version["status"] == {"error_code": "OK", "error_message": ""}
 
 
+def binary(text):
+  """A string of a request, as TensorFlow Serving takes bytes."""
+  return {"b64": base64.b64encode(text).decode()}
+
+
+def test_binary_strings_are_the_bytes_themselves(served):
+  plain = [{"text": "the sky", "text_pair": "is blue"}, {"text": "é", "text_pair": "b64"}]
+  coded = [{name: binary(text.encode()) for name, text in row.items()} for row in plain]
+  _, answer = predict(served, "pairs", {"instances": plain})
+  assert predict(served, "pairs", {"instances": coded}) == (200, answer)
+  # One input needs no name, in rows and in columns, and bytes need not be UTF-8.
+  broken = [binary(b"the [MASK] \xff sky")]
+  _, replaced = predict(served, "words", {"instances": ["the [MASK] \ufffd sky"]})
+  assert predict(served, "words", {"instances": broken})[1] == replaced
+  assert predict(served, "words", {"inputs": broken})[0] == 200
+
+
 IDS = ("input_ids", "input_mask", "segment_ids")
 TOKENS = {"signature_name": "tokens"}
 LONG_HALF = ["é" * (MAX_CHARACTERS // 2 + 1)]
@@ -99,6 +117,8 @@ NESTED = functools.reduce(lambda inner, _: [inner], range(300), "a")  # In 300 l
     ("words:predict", {"instances": ["a"] * (MAX_BATCH_SIZE + 1)}, 400, "smaller batches"),
     ("words:predict", {"inputs": ["a"] * (MAX_BATCH_SIZE + 1)}, 400, "smaller batches"),
     ("pairs:predict", {"inputs": {"text": LONG_HALF, "text_pair": LONG_HALF}}, 400, "Received: 1,048,578"),
+    ("words:predict", {"instances": [{"b64": "a?"}]}, 400, "b64 must be base64. Received: 'a?'"),
+    ("pairs:predict", TOKENS | {"inputs": {key: {"b64": "AAAA"} for key in IDS}}, 400, "must have the shape"),
     ("words:predict", '{"instances": ["a"]}'.encode("utf-16"), 400, "must be JSON"),
     ("words:predict", {"inputs": {"text": NESTED}}, 400, "text must have the shape (None,)"),
     ("words:predict", {"signature_name": "mlm", "inputs": MANY_POSITIONS}, 400, "max_position_embeddings"),
