@@ -107,8 +107,6 @@ class TextModel(ConfigModel):
   labels_in_words = "a label"
   # Patterns of variables that a checkpoint may lack; they keep their initial values.
   may_be_missing: tuple[str, ...] = ()
-  # Else Keras' `export` of an outer model traces it on floats.
-  _default_save_signature = None
 
   # ------------------------------------------------------------------ from_pretrained
 
@@ -420,7 +418,7 @@ class TextModel(ConfigModel):
     if input_signature is not None:
       raise UserError(
         "The kind of model decides the signatures of an export. Received: an input_signature. "
-        "Leave it out; for one of your own use tf.saved_model.save."
+        'Leave it out; for one of your own follow "A signature of your own" in docs/keras.md.'
       )
     self.check_finite_weights()
     export_model(self, files.text_of(filepath), self.export_settings(**settings))
