@@ -7,6 +7,7 @@ The text goes through ALBERT's normalisation first. The same text and flags give
 """
 
 import os
+import sys
 import time
 
 from absl import flags
@@ -16,7 +17,7 @@ from albert_tf.cli import commands
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 from tfrecords_tools import vocabulary
-from tfrecords_tools.corpus import CorpusOptions, CorpusStats
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats, describe_format
 
 
 class Command(Settings):
@@ -56,6 +57,8 @@ def main() -> None:
   # Fail before the long work.
   files.makedirs(os.path.dirname(command.model_prefix) or ".")
   paths = files.expand_globs(command.input)
+  if options.input_format == "auto":
+    print(describe_format(paths[0], options), file=sys.stderr, flush=True)
   start = time.monotonic()
   vocabulary.make(paths, options, spec, model_prefix=command.model_prefix, stats=stats)
   print(

@@ -40,6 +40,7 @@ def test_command_makes_albert_ids_and_the_same_bytes(tmp_path, sentences):
     assert result.returncode == 0, result.stderr
     assert "120 tokens from 400 sentences in 2 files" in result.stdout
     assert "training on 300 of 400 sentences, which takes about " in result.stderr
+    assert "part0.txt is read as lines" in result.stderr
     models.append((tmp_path / f"{prefix}.model").read_bytes())
   assert models[0] == models[1]
   assert {path.name for path in (tmp_path / "one").iterdir()} == _FILES
@@ -109,7 +110,11 @@ _CUT = gzip.compress(random.Random(1).randbytes(9000).hex().encode())[:-2000]
 @pytest.mark.parametrize(
   ("name", "content", "received"),
   [
-    ("b.txt", b'<doc id="1" url="u" title="T">\nT\n\nText.\n</doc>\n', r"in/b\.txt.*--json"),
+    (
+      "b.txt",
+      b'<doc id="1" url="u" title="T">\nT\n\nText.\n</doc>\n',
+      r"in/b\.txt, which begins with '<'",
+    ),
     ("b.txt.gz", _CUT, r"b\.txt\.gz"),
   ],
   ids=["markup", "truncated"],

@@ -27,7 +27,8 @@ class CorpusOptions(Settings):
 
   input_format: str = setting(
     "auto",
-    "Format of the text. auto: recognised by the name and first bytes of each file.",
+    "Format of the text. auto: by the end of each file's name, and of plain text by its blank "
+    "lines.",
     choices=("auto", "lines", "paragraphs", "mediawiki", "jsonl", "parquet"),
   )
   language: str = setting(

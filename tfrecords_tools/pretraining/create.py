@@ -13,7 +13,7 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
 from albert_tf.records import Manifest, RecordFile
-from tfrecords_tools.corpus import detect_format
+from tfrecords_tools.corpus import describe_format
 from tfrecords_tools.pretraining.job import Job, input_of
 from tfrecords_tools.pretraining.settings import PASSES_OF_READING
 from tfrecords_tools.pretraining.stages import BlockMaker, BlockResult, read_blocks, record_bytes
@@ -60,9 +60,7 @@ def create_records(
 
   # What the user should know before hours of work.
   if job.options.input_format == "auto":
-    first_path = job.paths[0]
-    first_format = detect_format(first_path, job.options)
-    notice(f"--input_format=auto: {first_path} is read as {first_format}")
+    notice(describe_format(job.paths[0], job.options))
   work = estimate(job)
   if work is not None:
     notice(str(work))

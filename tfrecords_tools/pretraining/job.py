@@ -28,7 +28,7 @@ from tfrecords_tools.pretraining.settings import Json, RecordSettings
 
 STAGE_DIR_NAME = "_unfinished"
 PLAN_NAME = "plan.json"
-CODE_VERSION = 4  # Raise it when the same settings begin to give other bytes.
+CODE_VERSION = 5  # Raise it when the same settings begin to give other bytes.
 # Their versions decide the bytes: tokens, sentences, and the readers of formats other than text.
 _PACKAGES = ("mwparserfromhell", "mwxml", "pyarrow", "sentencepiece", "sentencex")
 _AT_ONCE = 16  # Files looked at together: a bucket takes its time to answer for each.
