@@ -76,7 +76,7 @@ def test_a_failed_pipeline_runs_again_to_the_bytes_of_the_local_runner(
 def test_a_mistake_found_by_a_worker_is_one_message(make_beam, tmp_path):
   text = tmp_path / "text.txt"
   text.write_bytes(b"\x7fELF\0")
-  with pytest.raises(UserError, match=r"^Input must be text .*Leave it out of --input\.$"):
+  with pytest.raises(UserError, match=r"^Input must be text .*--input_format=parquet\.$"):
     make_beam([str(text)], tmp_path / "out")
 
 

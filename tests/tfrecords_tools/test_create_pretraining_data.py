@@ -384,7 +384,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
   """Blocks made from the truncated file are not used; earlier ones are, if the file's time is the same."""
   (path,) = _write_texts(tmp_path, [40])
   text, made = pathlib.Path(path).read_bytes(), []
-  before, make_block = os.stat(path), local.Worker.make_block
+  before, make_block = os.stat(path), local.make_block
 
   def cut_and_make(*arguments):
     made.append(arguments)
@@ -393,7 +393,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
     return make_block(*arguments)
 
   with monkeypatch.context() as patch:
-    patch.setattr(local.Worker, "make_block", cut_and_make)
+    patch.setattr(local, "make_block", cut_and_make)
     with pytest.raises(UserError, match=r"0\.txt, of [\d,]+ bytes"):
       create("out", [path])
   assert len(made) == 2
@@ -411,7 +411,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
 
 def test_the_advice_for_other_text_makes_records_of_it(create, tmp_path, monkeypatch):
   (path,) = _write_texts(tmp_path, [40])
-  make_block = local.Worker.make_block
+  make_block = local.make_block
 
   def cut_and_make(*arguments):
     os.truncate(path, 2000)
@@ -419,7 +419,7 @@ def test_the_advice_for_other_text_makes_records_of_it(create, tmp_path, monkeyp
 
   scratch = str(tmp_path / "scratch")
   with monkeypatch.context() as patch:
-    patch.setattr(local.Worker, "make_block", cut_and_make)
+    patch.setattr(local, "make_block", cut_and_make)
     with pytest.raises(UserError, match="for other text remove") as refused:
       create("out", [path], work_dir=scratch)
   for directory in re.findall(r"\S+/_unfinished", str(refused.value)):
@@ -545,23 +545,18 @@ class _Deadly:
 
 
 @pytest.mark.parametrize("found_by", ["result", "submit"])
-def test_a_killed_worker_is_one_line(corpus, tiny_tokenizer, tmp_path, monkeypatch, found_by):
-  monkeypatch.setattr(local, "_WORTH_PROCESSES", 0)
-  monkeypatch.setattr(job, "SMALLEST_BLOCK", 1000)
-  options = CorpusOptions(input_format="lines")
-  work = job.make_job(
-    corpus, str(tmp_path), tokenizer=tiny_tokenizer, settings=_CHOICES, options=options
-  )
-  with contextlib.closing(local._Workers(work, 2)) as workers:
+def test_a_killed_worker_is_one_line(found_by):
+  def items(pool):
+    yield _Deadly()
+    while found_by == "submit" and not pool._broken:
+      time.sleep(0.05)
+    yield 0
 
-    def tasks():
-      yield local.Worker.make_file, _Deadly()
-      while found_by == "submit" and not workers._pool._broken:
-        time.sleep(0.05)
-      yield local.Worker.make_file, 0
-
-    with pytest.raises(UserError, match="Give the same command again"):
-      list(workers.run(tasks()))
+  with (
+    pytest.raises(UserError, match="Give the same command again"),
+    local._workers(2) as each,
+  ):
+    list(each(abs, items(each.args[0])))
 
 
 def test_the_estimate_is_near_and_comes_before_the_work(
