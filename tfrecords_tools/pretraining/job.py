@@ -78,8 +78,8 @@ class Job:
     """Final files carry it, so that none of another plan is ever taken."""
     return _sha256(self.plan)
 
-  def block_sha256(self, file_index: int) -> str:
-    """The same for the blocks of a file: a change of another input file does not matter to them."""
+  def file_sha256(self, file_index: int) -> str:
+    """The same for a file of text: a change of another input file does not matter to it."""
     plan = dict(self.plan, input=self.plan["input"][file_index], block_bytes=self.block_bytes)
     return _sha256(plan)
 

@@ -1,7 +1,7 @@
 """Makes records in processes of this machine: the runner of `create_pretraining_data.py`.
 
-Blocks become sorted runs on disk; ranges of their keys become final files (`stages.py`). Finished
-blocks and files are found again by a run that continues.
+Blocks become sorted runs on disk; ranges of their keys become final files (`stages.py`). A run that
+continues finds the files of text again whose blocks are all made, and the final files.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -90,36 +90,27 @@ def make_file(job: Job, file_index: int, each: Map = map) -> Result:
   result = Result.of_nothing(job)
   for block_result in each(functools.partial(make_block, job), _read(job, file_index)):
     result += block_result
+
+  # Last the result, by which a later run knows that the file is finished.
+  description = {"plan": job.file_sha256(file_index), "result": result.to_json()}
+  files.write_text(_result_path(job, file_index), json.dumps(description))
   return result
 
 
 def make_block(job: Job, block: Block) -> Result:
-  """Writes the sorted runs of a block, unless an earlier run did."""
-  finished = _finished_block(job, block.file_index, block.index)
-  if finished is not None:
-    return finished
+  """Writes the sorted runs of a block."""
   result = Result.of_nothing(job)
-  prefix = _block_prefix(job, block.file_index, block.index)
+  prefix = os.path.join(job.work_dir, f"block-{block.file_index:05d}-{block.index:06d}")
   # A final file has records of one split, so each split has runs of its own.
   for split, instances in make_instances(job, block, result):
     result.runs += write_runs(prefix, split, instances)
-
-  # Last the result, by which a later run knows that the block is finished.
-  description = {"plan": job.block_sha256(block.file_index), "result": result.to_json()}
-  files.write_text(f"{prefix}.json", json.dumps(description))
   return result
 
 
-def _block_prefix(job: Job, file_index: int, index: int) -> str:
-  """The path prefix of a block's files, in the directory of unfinished work."""
-  return os.path.join(job.work_dir, f"block-{file_index:05d}-{index:06d}")
-
-
-def _finished_block(job: Job, file_index: int, index: int) -> Result | None:
-  """An earlier run's result of a block; None if it is missing or incomplete."""
-  path = f"{_block_prefix(job, file_index, index)}.json"
-  description = json_files.find(path, result=dict)
-  if description.get("plan") != job.block_sha256(file_index):
+def _finished_file(job: Job, file_index: int) -> Result | None:
+  """An earlier run's result of a file; None if it is missing or incomplete."""
+  description = json_files.find(_result_path(job, file_index), result=dict)
+  if description.get("plan") != job.file_sha256(file_index):
     return None
   result = Result.from_json(description["result"], job)
   # After a loss of power the description may be there without the runs.
@@ -128,17 +119,8 @@ def _finished_block(job: Job, file_index: int, index: int) -> Result | None:
   return result
 
 
-def _finished_file(job: Job, file_index: int) -> Result | None:
-  """An earlier run's result of a file; None if one of its blocks is missing."""
-  total = Result.of_nothing(job)
-  for index in itertools.count():
-    finished = _finished_block(job, file_index, index)
-    if finished is None:
-      return None
-    total += finished
-    if finished.corpus.files:  # Counted with the last block.
-      break
-  return total
+def _result_path(job: Job, file_index: int) -> str:
+  return os.path.join(job.work_dir, f"file-{file_index:05d}.json")
 
 
 def _write_shards(job: Job, each: Map, runs: Sequence[Run]) -> list[RecordFile]:

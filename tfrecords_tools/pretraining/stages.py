@@ -41,9 +41,7 @@ _TOKENS_AT_ONCE = 1 << 16  # Of instances made together.
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-  """Consecutive whole documents of one file: the unit of work.
-
-  It bounds memory, and a restart skips finished ones.
+  """Consecutive whole documents of one file: the unit of work, which bounds memory.
 
   Args:
     file_index: the file's number among the inputs.
@@ -329,7 +327,7 @@ def _write_run(path: str, split: str, waiting: Sequence[Instances]) -> Run:
   records = [unsorted[i] for i in order.tolist()]
   ends = np.cumsum([len(record) for record in records], dtype=np.uint64)
   run = Run(path, split, len(records), int(ends[-1]))
-  # The files need no renaming: the block's description, which is written last, has their sizes.
+  # The files need no renaming: the result of their text, which is written last, has their sizes.
   with files.space_errors(run.path):
     with open(run.path, "wb") as stream:
       stream.writelines(records)
