@@ -10,8 +10,6 @@ import os
 import sys
 import time
 
-from absl import flags
-
 from albert_tf import files
 from albert_tf.cli import commands
 from albert_tf.errors import UserError
@@ -41,17 +39,12 @@ class Command(Settings):
 commands.define_flags(Command)
 commands.define_flags(vocabulary.VocabularySpec)
 commands.define_flags(CorpusOptions)
-_USER_SYMBOL = flags.DEFINE_multi_string(
-  "user_symbol", list(vocabulary.USER_SYMBOLS), "A token that the vocabulary always contains"
-)
 
 
 def main() -> None:
   # The flags, each group as one object.
   command = commands.from_flags(Command)
-  spec = commands.from_flags(
-    vocabulary.VocabularySpec, user_symbols=tuple(_USER_SYMBOL.value or ())
-  )
+  spec = commands.from_flags(vocabulary.VocabularySpec)
   options = commands.from_flags(CorpusOptions)
   stats = CorpusStats()
   # Fail before the long work.

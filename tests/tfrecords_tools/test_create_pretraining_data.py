@@ -480,12 +480,12 @@ def test_a_kill_while_it_cleans_up_leaves_what_the_next_start_removes(
 
 
 # Numbers of passes and files that would fill a disk.
-_TOO_MANY = {("dupe_factor", 2**31 - 1), ("num_shards", 99_999), ("num_eval_shards", 99_999)}
+_TOO_MANY = {("dupe_factor", 2**31 - 1), ("num_shards", 99_999)}
 _FLAG_VALUES = [
   *(value for value in documented_values(CorpusOptions, RecordSettings) if value not in _TOO_MANY),
   *itertools.product(["ngram_distribution"], ["inverse", "uniform", "reverse", "3,2,1"]),
   *itertools.product(["do_lower_case", "keep_accents"], [True, False]),
-  *itertools.product(["num_shards", "num_eval_shards"], [30]),
+  ("num_shards", 30),
   *itertools.product(["num_workers"], [1, 1024]),
 ]
 
@@ -593,5 +593,5 @@ def test_records_without_room_are_refused_before_the_work(
 
 
 def test_a_corpus_has_a_file_for_each_192_mb_of_records():
-  decided = RecordSettings(dupe_factor=40, num_eval_shards=3).with_num_shards(100_000_000)
-  assert (decided.num_shards, decided.num_eval_shards) == (27, 3)
+  decided = RecordSettings(dupe_factor=40, eval_fraction=0.1).with_num_shards(100_000_000)
+  assert [decided.num_shards_of(split) for split in ("train", "eval")] == [24, 3]

@@ -75,9 +75,8 @@ def test_sizes_that_cannot_be(tmp_path, sentences):
   [
     ("model_prefix", "", "Received: ''. Give a value to --model_prefix"),
     ("model_prefix", "{}/vocab/", "Received: '{}/vocab/'. Give the files a name, such as --model_"),
-    ("user_symbol", "", "Received: ['']. Leave out the empty --user_symbol"),
   ],
-  ids=["no prefix", "no name", "no symbol"],
+  ids=["no prefix", "no name"],
 )
 def test_what_is_empty_is_refused_before_anything_is_written(
   tmp_path, texts, flag, value, received
