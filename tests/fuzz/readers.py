@@ -288,13 +288,13 @@ FILES: dict[str, tuple[Any, Callable[[str], Any]]] = {
   "a.jsonl": (LINES, table),
   "a.parquet": ("parquet", table),
   "text.parquet": ("parquet", corpus),
-  "text.auto": ("parquet", corpus),
+  "text.auto": (PROSE, corpus),
   "text.jsonl": (LINES, corpus),
   "text.lines": (PROSE, corpus),
   "text.lines.gz": (gzip.compress(PROSE), corpus),
   "text.paragraphs": (PROSE, corpus),
   "text.mediawiki": (WIKI, corpus),
-  "wiki.auto": (WIKI, corpus),
+  "wiki.auto.xml": (WIKI, corpus),
 }
 
 
