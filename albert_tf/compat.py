@@ -91,6 +91,11 @@ def optimizer_variables(optimizer: Any) -> dict[str, tf.Variable]:
   return {f"optimizer/{i}": raw_variable(variable) for i, variable in enumerate(variables)}
 
 
+def updates_made(optimizer: Any) -> int:
+  """The number of updates that an optimizer has made, also on several replicas."""
+  return int(tf.convert_to_tensor(optimizer.iterations))
+
+
 def scale_loss(optimizer: Any, loss: Any) -> Any:
   """The loss of a gradient step, scaled where the optimizer does so for 16-bit gradients."""
   if KERAS_3:

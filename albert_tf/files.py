@@ -39,6 +39,12 @@ _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}$")
 
 # Transfers of a file until its size is right; single requests TensorFlow's client repeats itself.
 _TRANSFERS = 4
+# What to do where a file has no room, by the system's code; a limit may be of the process, too.
+_ROOM = {
+  errno.ENOSPC: "Free some space, or choose another disk",
+  errno.EDQUOT: "Free some space, or choose another disk",
+  errno.EFBIG: "Raise the limit (ulimit -f), or choose another disk",
+}
 # What to do, by HTTP status.
 _REFUSALS = {
   "401": "the credentials are missing or have expired (HTTP 401). Run `gcloud auth "
@@ -68,7 +74,7 @@ class MissingFileError(FileNotFoundError, UserError):
 
 def _full_disk(path: str, code: int = errno.ENOSPC) -> StoreError:
   """The error of a disk or quota without room for a file, or for one in a directory."""
-  advice = "Free some space, or choose another disk"
+  advice = _ROOM[code]
   if path == tempfile.gettempdir():
     advice = "Free some space, or set TMPDIR to a directory of another disk"
   return StoreError(code, f"{os.strerror(code).lower()}. {advice}", path)
@@ -343,7 +349,8 @@ def _temporary_folder() -> Iterator[str]:
 
 
 def check_new(path: str) -> None:
-  """Raises `UserError` if `path` is a file, or a directory that is not empty."""
+  """Raises `UserError` if `path` is a file, a directory that is not empty, or a dangling link."""
+  _check_links(path)
   if exists(path) and not (isdir(path) and not listdir(path)):
     raise UserError(
       f"The output must not exist yet, or be an empty directory. Received: {path}, which holds "
@@ -351,8 +358,21 @@ def check_new(path: str) -> None:
     )
 
 
+def _check_links(path: str) -> None:
+  """Raises `UserError` if `path`, or a directory above it, is a link that leads nowhere."""
+  if is_remote(path):
+    return
+  for place in (path, *map(str, pathlib.Path(path).parents)):
+    if os.path.islink(place) and not os.path.exists(place):
+      raise UserError(
+        f"A link must lead to what is there. Received: {place}, which leads to "
+        f"{os.path.realpath(place)}, and that is missing. Make it, or remove the link."
+      )
+
+
 def makedirs(path: str) -> None:
   """Makes the directory `path`; raises `UserError` if that is not possible."""
+  _check_links(path)
   try:
     with space_errors(path):
       if not is_remote(path):
@@ -513,7 +533,7 @@ def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
   On a disk it appears at once; in a bucket file by file.
 
   Args:
-    path: is missing, or an empty directory.
+    path: is missing, or an empty directory, or a link to one, which stays.
     last: the file by which readers find the directory; in a bucket it is written at the end.
   """
   # From the root, so that the temporary folder of "." is next to it, not inside.
@@ -522,6 +542,13 @@ def atomic_directory(path: str, *, last: str = "") -> Iterator[str]:
     makedirs(path)
     temporary = tempfile.mkdtemp()
   else:
+    path = os.path.realpath(path)
+    # A complete directory takes the place of an empty one, which cannot be that of a mount.
+    if os.path.ismount(path):
+      raise UserError(
+        f"The output must be a directory that can be replaced. Received: {path}, which is a mount "
+        "point. Name a folder in it."
+      )
     temporary = temporary_name(path)
     makedirs(temporary)
   try:
@@ -561,14 +588,14 @@ def _rename_directory(source: str, target: str) -> None:
 
 @contextlib.contextmanager
 def space_errors(path: str) -> Iterator[None]:
-  """Turns any library's error of a full disk or quota into a `StoreError` about `path`."""
+  """Turns any library's error of a full disk, quota or limit into a `StoreError` about `path`."""
   try:
     yield
   except UserError:
     raise
   except Exception as error:
     # TensorFlow and safetensors have errors of their own, with the system's words.
-    for code in (errno.ENOSPC, errno.EDQUOT):
+    for code in _ROOM:
       if os.strerror(code) in str(error):
         raise _full_disk(path, code) from error
     raise

@@ -118,7 +118,6 @@ def installed_documentation(directory: str, *, megabytes: float) -> list[list[st
     "extract_installed_docs",
     f"--output_dir={folder}",
     f"--max_megabytes={megabytes}",
-    "--num_files=1",
   )
   return _read_documents(files.expand_globs([f"{folder}/*.txt"]), "lines", megabytes)
 

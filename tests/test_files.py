@@ -1,7 +1,9 @@
 """Locks, numbers and paths that files cannot have. Damaged files of every kind: tests/fuzz/test_files.py."""
 
+from collections.abc import Callable
 import errno
 import math
+import os
 import pathlib
 import tempfile
 
@@ -27,6 +29,41 @@ def test_a_number_that_is_not_finite_is_not_written(tmp_path: pathlib.Path, valu
     json_files.write(str(path), {"history": {"3": {"loss": value}}})
   assert str(path) in str(caught.value)
   assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["link", "link/run"])
+@pytest.mark.parametrize("use", [files.check_new, files.makedirs])
+def test_a_link_that_leads_nowhere_is_no_output(
+  name: str, use: Callable[[str], None], tmp_path: pathlib.Path
+) -> None:
+  (tmp_path / "link").symlink_to(tmp_path / "disk")
+  with pytest.raises(UserError, match=f"{tmp_path}/link, .*{tmp_path}/disk, .* remove the link"):
+    use(str(tmp_path / name))
+  assert not (tmp_path / "disk").exists()
+
+
+def test_a_mount_point_cannot_be_replaced(
+  tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+  """Such as the volume of a container."""
+  monkeypatch.setattr(os.path, "ismount", lambda path: path == str(tmp_path))
+  with (
+    pytest.raises(UserError, match=f"{tmp_path}, which is a mount point.* a folder in it"),
+    files.atomic_directory(str(tmp_path)),
+  ):
+    pass
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_is_written_through_a_link(tmp_path: pathlib.Path) -> None:
+  (tmp_path / "disk").mkdir()
+  link = tmp_path / "link"
+  link.symlink_to(tmp_path / "disk")
+  with files.atomic_directory(str(link)) as folder:
+    pathlib.Path(folder, "file").touch()
+  assert link.is_symlink()
+  assert [path.name for path in (tmp_path / "disk").iterdir()] == ["file"]
+  assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_paths_are_compared_by_component() -> None:

@@ -7,16 +7,15 @@ The text goes through ALBERT's normalisation first. The same text and flags give
 """
 
 import os
+import sys
 import time
-
-from absl import flags
 
 from albert_tf import files
 from albert_tf.cli import commands
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 from tfrecords_tools import vocabulary
-from tfrecords_tools.corpus import CorpusOptions, CorpusStats
+from tfrecords_tools.corpus import CorpusOptions, CorpusStats, describe_format
 
 
 class Command(Settings):
@@ -40,22 +39,19 @@ class Command(Settings):
 commands.define_flags(Command)
 commands.define_flags(vocabulary.VocabularySpec)
 commands.define_flags(CorpusOptions)
-_USER_SYMBOL = flags.DEFINE_multi_string(
-  "user_symbol", list(vocabulary.USER_SYMBOLS), "A token that the vocabulary always contains"
-)
 
 
 def main() -> None:
   # The flags, each group as one object.
   command = commands.from_flags(Command)
-  spec = commands.from_flags(
-    vocabulary.VocabularySpec, user_symbols=tuple(_USER_SYMBOL.value or ())
-  )
+  spec = commands.from_flags(vocabulary.VocabularySpec)
   options = commands.from_flags(CorpusOptions)
   stats = CorpusStats()
   # Fail before the long work.
   files.makedirs(os.path.dirname(command.model_prefix) or ".")
   paths = files.expand_globs(command.input)
+  if options.input_format == "auto":
+    print(describe_format(paths[0], options), file=sys.stderr, flush=True)
   start = time.monotonic()
   vocabulary.make(paths, options, spec, model_prefix=command.model_prefix, stats=stats)
   print(

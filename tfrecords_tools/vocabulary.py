@@ -21,7 +21,8 @@ from tfrecords_tools.corpus import CorpusOptions, CorpusStats, iter_documents
 
 # Passed as a list: as a comma-separated string, as in the original's README, the lone quote is read
 # as the beginning of a quoted field and the vocabulary gets one wrong symbol in the place of six.
-USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
+_USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
+_NUM_THREADS = 8  # On any machine: another number may give another vocabulary.
 _MEMORY_PER_CHARACTER = 25  # Bytes; SentencePiece sorts all suffixes of its sample.
 _SHOW_LOG_ABOVE_BYTES = 50_000_000  # Training takes minutes: show SentencePiece's own progress.
 
@@ -43,18 +44,6 @@ class VocabularySpec(Settings):
     "memory.",
     minimum=0,
   )
-  num_threads: int = setting(
-    8, "Number of threads; another number may give another vocabulary.", minimum=1, maximum=1024
-  )
-  user_symbols: tuple[str, ...] = USER_SYMBOLS
-
-  def __post_init__(self) -> None:
-    super().__post_init__()
-    if "" in self.user_symbols:
-      raise UserError(
-        f"user_symbol must not be empty. Received: {list(self.user_symbols)}. Leave out the empty "
-        "--user_symbol."
-      )
 
   @property
   def tokenizer(self) -> TokenizerConfig:
@@ -186,9 +175,9 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, log_level: int = 2)
       pad_piece="<pad>",
       unk_piece="<unk>",
       control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-      user_defined_symbols=list(spec.user_symbols),
+      user_defined_symbols=list(_USER_SYMBOLS),
       character_coverage=spec.character_coverage,
-      num_threads=spec.num_threads,
+      num_threads=_NUM_THREADS,
       input_sentence_size=spec.input_sentence_size,
       shuffle_input_sentence=True,
       max_sentence_length=1 << 24,  # Bytes; longer sentences would be left out silently.

@@ -29,10 +29,10 @@ def main() -> None:
   commands.load_tensorflow()
   import numpy as np
 
-  from albert_tf.serving.loaded_model import LoadedModel, find_version
+  from albert_tf.serving.loaded_model import open_version
 
-  path = find_version(command.saved_model)
-  loaded = LoadedModel(path)
+  loaded = open_version(command.saved_model)
+  path = loaded.directory
   signature = "serving_default"
   if command.num_hidden_layers is not None:
     signature = f"depth_{command.num_hidden_layers}"

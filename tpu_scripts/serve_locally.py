@@ -38,10 +38,9 @@ def main() -> None:
   # SIGTERM, which ends a container, is as good an end as Control-C.
   with contextlib.suppress(KeyboardInterrupt):
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    names = list(server.servables)
-    for name in names:
-      print(f"Model {name}: {server.servables[name].directory}")
-    print(f"REST  {server.url}/v1/models/{names[0]}")
+    for name, servable in server.servables.items():
+      print(f"Model {name}: {servable.model.directory}")
+      print(f"REST  {server.model_url(name)}")
     print(f"Try it in a browser: {server.url}/   (Ctrl-C stops)", flush=True)
     server.serve_forever()
 

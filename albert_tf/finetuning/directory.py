@@ -119,7 +119,11 @@ class SeedDirectory(NamedTuple):
         )
     elif files.exists(os.path.join(self.output_dir, run_directory.RUN_FILE)):
       path = os.path.join(self.output_dir, run_directory.RUN_FILE)
-      seed = json_files.read(path, identity=dict)["identity"].get("seed", "?")
+      identity = json_files.read(path, identity=dict)["identity"]
+      if "seed" not in identity:
+        # Of pretraining, or of an ensemble.
+        run_directory.check(self.output_dir, {"seeds": list(self.seeds)})
+      seed = identity["seed"]
       folder = os.path.join(self.output_dir, f"seed_{seed}")
       raise UserError(
         "A directory holds the files of one seed, or a folder for each of several. Received: "

@@ -64,7 +64,7 @@ def check_data(
 
 
 def _entry_text(entry: Mapping[str, Any]) -> str:
-  """An entry of `describe_data` in messages, such as "dev.csv (13 examples, 12 layers, 0a1b2c)"."""
+  """An entry of `describe_data` in messages, such as "dev.csv (13 rows, 12 layers, 0a1b2c)"."""
   layers = entry.get("num_hidden_layers", "any number of")
   fingerprint = entry["fingerprint"][:6]
   return f"{entry.get('file', 'data')} ({entry['examples']} rows, {layers} layers, {fingerprint})"

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from albert_tf import files, json_files
 from albert_tf.checkpoints.load import load_weights
+from albert_tf.compat import updates_made
 from albert_tf.configs.task import RESULTS_FILE
 from albert_tf.errors import UserError
 from albert_tf.finetuning import exit_table, results
@@ -374,7 +375,7 @@ def _train(job: FineTuning, directory: SeedDirectory, model: TaskModel) -> dict[
   )
   return {
     "best_step": best.best_step,
-    "train_steps": int(model.optimizer.iterations),
+    "train_steps": updates_made(model.optimizer),
     "train_examples": len(job.examples["train"]),
     "train_seconds": evaluation.seconds,
     "history": evaluation.history,
@@ -410,7 +411,7 @@ class Evaluation(keras.callbacks.Callback):
 
   def on_train_begin(self, logs: Any = None) -> None:
     # Of an interrupted training, above 0.
-    self._step = int(self.model.optimizer.iterations)
+    self._step = updates_made(self.model.optimizer)
     if self._step:
       self._read_history()
     self._log = MetricsLog(self._log_path, start_step=self._step)

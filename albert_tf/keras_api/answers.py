@@ -190,7 +190,7 @@ def _gold_answer(row: Any, number: int) -> GoldAnswer:
     start = _first(text.get("answer_start"), None)
     text = _first(text.get("text"), "")
   if isinstance(text, (str, bytes)) and isinstance(start, (int, types.NoneType)):
-    return GoldAnswer(tf.compat.as_text(text), start)
+    return GoldAnswer(_text(text), start)
   raise UserError(
     "An answer is a string, or SQuAD's mapping with text and answer_start, or a list of these. "
     f'Received in row {number}: {row!r:.60}. Write "" where a context has no answer (SQuAD 2.0).'
@@ -240,7 +240,7 @@ def answer_positions(
       starts < 10                      yes  yes  yes   no       the last token is 2
       positions                        3    4    5     6        the answer is 4 to 5
   """
-  texts = _strings(contexts)
+  texts = list(map(_text, np.asarray(contexts, object)))
   if len(texts) != len(answers):
     raise UserError(
       f"Each question has one answer. Received: {len(texts)} contexts, "
@@ -298,5 +298,13 @@ def _shown(answer: GoldAnswer) -> str:
   return f"{answer.text!r:.60} at character {answer.start}"
 
 
-def _strings(column: Any) -> list[str]:
-  return list(map(tf.compat.as_text, np.asarray(column, object)))
+def _text(value: str | bytes) -> str:
+  """A context or an answer as a string; raises `UserError` for bytes that are no UTF-8."""
+  if isinstance(value, str):
+    return value
+  try:
+    return value.decode()
+  except UnicodeDecodeError as error:
+    raise UserError(
+      f"Contexts and answers must be UTF-8. Received: {value!r:.60}. Decode it by its own encoding."
+    ) from error

@@ -15,7 +15,7 @@ import numpy as np
 
 from albert_tf import files, json_files
 from albert_tf.checkpoints.bundle import checkpoint_steps, read_bundle
-from albert_tf.compat import optimizer_variables, raw_variable
+from albert_tf.compat import optimizer_variables, raw_variable, updates_made
 from albert_tf.errors import StoppedError, UserError
 from albert_tf.modeling import named_variables
 from albert_tf.runs.checkpoint_store import CheckpointStore
@@ -63,7 +63,7 @@ class KeepBest(keras.callbacks.Callback):
     self._store = CheckpointStore(self._directory, self._weights | {"global_step": step}, keep=1)
     found = json_files.find(self._path)
     # Weights of an earlier training are none of ours.
-    if int(step) > 0 and found:
+    if updates_made(self.model.optimizer) > 0 and found:
       # A killed process may have kept newer weights without a word: they are found again.
       self._best = read_bundle(self._store.last)
       self.best_step = found["step"]
@@ -83,7 +83,7 @@ class KeepBest(keras.callbacks.Callback):
       )
     if self.best_step and self._sign * value <= self._sign * self.best_value:
       return
-    self.best_step = int(self.model.optimizer.iterations)
+    self.best_step = updates_made(self.model.optimizer)
     self.best_value = value
     self._best = {name: variable.numpy() for name, variable in self._weights.items()}
     self._store.save(self.best_step)

@@ -1,4 +1,4 @@
-"""Ids that users give in place of texts, checked before a model reads them.
+"""Ids of a user, or of a user's preprocessor, checked before a model reads them.
 
 On an accelerator an id out of range raises no error: it would only give a wrong answer.
 """
@@ -92,7 +92,7 @@ def _bounds(config: AlbertConfig, length: Any) -> dict[str, _Bound]:
 def _longest(limit: int) -> tuple[str, str]:
   """The message about a long row, before and after its length."""
   rule = f"A row has at most max_position_embeddings={limit} tokens. Received:"
-  return rule, "tokens. Cut the rows, or take a model with more positions."
+  return rule, "tokens. Cut the rows (max_length), or take a model with more positions."
 
 
 def _as_array(values: Any, name: str) -> np.ndarray:

@@ -87,7 +87,9 @@ class AlbertClassifier(_WithLabels):
 
   Args:
     config: the encoder's configuration.
-    head_options: `num_labels`, `classifier_dropout`; see `ClassificationHead`.
+    label_names: names of the labels, in the order of the logits.
+    num_labels: number of labels without names. One of the two is needed.
+    classifier_dropout: see `ClassificationHead`.
     problem: "classification" (one label), "multi_label" (any number of labels) or "regression".
       Default: regression with one label, else classification. `compile` with a binary cross-entropy
       makes it "multi_label".
@@ -181,7 +183,7 @@ class AlbertTagger(_WithLabels):
 
   Args:
     config: the encoder's configuration.
-    head_options: those of `AlbertClassifier`.
+    label_names, num_labels, classifier_dropout: as of `AlbertClassifier`.
 
   Call args:
     inputs: those of `AlbertEncoder`, and for tags of words `word_positions` int32 `[B, N]`; with a
@@ -227,13 +229,18 @@ class AlbertTagger(_WithLabels):
 
   def counted(self, x: Any, y: Any) -> Any:
     """Labels that are -1 where there is no word, or one without a label; see `ModelBase.counted`."""
+    loss = self._loss_object()
     # Other losses may read other numbers.
-    if y is None or not reads_classes(self._loss_object()):
+    if y is None or not reads_classes(loss):
       return y
     counts = tf.convert_to_tensor(_is_word(x))
     if len(y.shape) == 3:  # A value for each class.
       counts = counts[..., tf.newaxis]
-    return tf.where(counts & (y >= 0), y, -tf.ones_like(y))
+    counts &= y >= 0
+    ignored = loss.get_config().get("ignore_class")
+    if ignored is not None:
+      counts &= y != ignored
+    return tf.where(counts, y, -tf.ones_like(y))
 
   def compute_loss(
     self,

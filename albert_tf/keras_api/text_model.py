@@ -19,7 +19,7 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.checkpoints.bundle import check_finite, write_bundle
 from albert_tf.checkpoints.checkpoint import Checkpoint
-from albert_tf.compat import ModelBase, device_kind
+from albert_tf.compat import ModelBase, device_kind, updates_made
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import StoppedError, UserError
 from albert_tf.keras_api.batches import DEFAULT_BATCH_SIZE, TrainingBatches, evaluation_batches
@@ -103,8 +103,6 @@ class TextModel(ConfigModel):
   task_kinds: tuple[str, ...] = ()
   # Patterns of variables that a checkpoint may lack; they keep their initial values.
   may_be_missing: tuple[str, ...] = ()
-  # Else Keras' `export` of an outer model traces it on floats.
-  _default_save_signature = None
 
   # ------------------------------------------------------------------ from_pretrained
 
@@ -175,7 +173,8 @@ class TextModel(ConfigModel):
   def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     if self._reads_as_text(inputs):
       inputs = self._needed_preprocessor()(inputs)
-    elif are_known(inputs):
+    # A preprocessor may have another vocabulary than the model, or longer rows.
+    if are_known(inputs):
       inputs = checked_ids(inputs, self.config, self.id_ranks)
     return super().__call__(inputs, *args, **kwargs)
 
@@ -222,7 +221,7 @@ class TextModel(ConfigModel):
         for state in states:
           state.save()
           saved = ", saved. The same program continues"
-        step = int(self.optimizer.iterations)
+        step = updates_made(self.optimizer)
         raise StoppedError(f"stopped at update {step:,}{saved}.") from None
 
   def _plan_training(self, arguments: dict[str, Any], state: SaveState | None = None) -> list[Any]:
@@ -389,18 +388,20 @@ class TextModel(ConfigModel):
       self.preprocessor.pack({name: column[rows] for name, column in columns.items()})
       for rows in blocks_of(num_rows)
     )
-    return Examples.of_blocks(blocks).inputs
+    # A preprocessor may be of another model.
+    checked = (checked_ids(block, self.config, self.id_ranks) for block in blocks)
+    return Examples.of_blocks(checked).inputs
 
   def prepared_batches(self, batches: Any) -> Any:
     """A data set, a generator or a `keras.utils.Sequence` with texts as one with ids."""
     # A data set: its texts are tokenized in its pipeline. Its labels are not known yet.
     if hasattr(batches, "element_spec"):
       inputs, *_ = keras.utils.unpack_x_y_sample_weight(batches.element_spec)
-      if holds_text(inputs):
-        return self._mapped(batches)
-      # A distributed one takes no further function.
-      if isinstance(batches, tf.data.Dataset) and isinstance(inputs, Mapping):
-        return self._with_assertions(batches)
+      # A distributed one of ids takes no further function.
+      if holds_text(inputs) or (
+        isinstance(batches, tf.data.Dataset) and isinstance(inputs, Mapping)
+      ):
+        return self._mapped(batches, holds_text(inputs))
       return batches
     if isinstance(batches, keras.utils.Sequence):
       return _prepared_sequence(self, batches)
@@ -444,29 +445,23 @@ class TextModel(ConfigModel):
       "sample_weight."
     )
 
-  def _mapped(self, dataset: Any) -> Any:
-    """A data set of texts as one of ids."""
-    preprocessor = self._needed_preprocessor()
-    pad = self.per_piece or self._pads_to_max_length()
+  def _mapped(self, dataset: Any, of_text: bool) -> Any:
+    """A data set of texts or of ids as one of ids, of which each batch is checked."""
+    if of_text:
+      preprocessor = self._needed_preprocessor()
+      pad = self.per_piece or self._pads_to_max_length()
 
     @tf.autograph.experimental.do_not_convert  # AutoGraph would hide the types of our errors.
     def prepare(*element: Any) -> Any:
       x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
-      ids = preprocessor.pack(preprocessor.named(x), pad_to_max_length=pad)
-      return keras.utils.pack_x_y_sample_weight(ids, y, weight)
-
-    return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-
-  def _with_assertions(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """A data set of ids, of which each batch is checked."""
-
-    @tf.autograph.experimental.do_not_convert
-    def check(*element: Any) -> Any:
-      x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
+      if of_text:
+        x = preprocessor.pack(preprocessor.named(x), pad_to_max_length=pad)
       ids = asserted_ids(x, self.config, self.id_ranks)
       return keras.utils.pack_x_y_sample_weight(ids, y, weight)
 
-    return dataset.map(check)
+    if not of_text:
+      return dataset.map(prepare)
+    return dataset.map(prepare, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
   def columns(self, texts: Any, names: tuple[str, ...] = ()) -> dict[str, Any]:
     """Strings by name, see `AlbertPreprocessor.named`.
@@ -523,7 +518,7 @@ class TextModel(ConfigModel):
     if input_signature is not None:
       raise UserError(
         "The kind of model decides the signatures of an export. Received: an input_signature. "
-        "Leave it out; for one of your own use tf.saved_model.save."
+        'Leave it out; for one of your own follow "A signature of your own" in docs/keras.md.'
       )
     self.check_finite_weights()
     export_model(self, files.text_of(filepath), self.export_settings(**settings))
@@ -549,7 +544,7 @@ class TextModel(ConfigModel):
     step = 0
     if getattr(self, "optimizer", None) is not None:
       # No variable where Keras accumulates gradients itself.
-      step = int(tf.convert_to_tensor(self.optimizer.iterations))
+      step = updates_made(self.optimizer)
     with files.atomic_directory(directory) as folder:
       files.write_text(os.path.join(folder, "albert_config.json"), self.config.to_json_string())
       if self.preprocessor is not None:

@@ -369,6 +369,8 @@ class ConfigModel(_Composite, ModelBase):
   """
 
   built: bool  # Keras sets it.
+  # Else Keras traces the model on floats where it is saved, alone or in another model.
+  _default_save_signature = None
   # The model's heads, of `name_map.ALL_HEADS`.
   checkpoint_heads: tuple[str, ...] = ()
 

@@ -1,6 +1,7 @@
 """A SavedModel as TensorFlow Serving loads it: the local server, the checks and commands use it.
 
-`check.py` runs it without this project, so the top of the file imports only NumPy and TensorFlow.
+`check.py` runs `LoadedModel` without this project, so the top of the file imports only NumPy and
+TensorFlow.
 """
 
 import os
@@ -9,24 +10,58 @@ import numpy as np
 import tensorflow as tf
 
 Arrays = dict[str, np.ndarray]
+_GRAPH = "saved_model.pb"  # The file by which servers find a version.
 
 
 def find_version(path: str) -> str:
-  """The SavedModel at `path`, or the highest version in it."""
+  """The SavedModel at `path`, or the highest version in it; empty folders are no versions."""
+  from absl import logging
+
   from albert_tf import errors, files
 
   path = files.abspath(path)
-  if files.exists(os.path.join(path, "saved_model.pb")):
+  if files.exists(os.path.join(path, _GRAPH)):
     return path
-  versions = [
-    name for name in files.listdir(path) if name.isdigit() and files.isdir(os.path.join(path, name))
-  ]
-  if not versions:
+  numbers = [name for name in files.listdir(path) if name.isdigit()]
+  # The highest first.
+  for number in sorted(numbers, key=int, reverse=True):
+    version = os.path.join(path, number)
+    if files.listdir(version):
+      return version
+    if files.isdir(version):
+      logging.warning("%s is left out: it is empty, and no version of a model", version)
+  raise errors.UserError(
+    "A SavedModel or a folder of numbered versions is needed. "
+    f"Received: {path}, which is neither. Make one with tpu_scripts/export_saved_model.py."
+  )
+
+
+def open_version(path: str) -> "LoadedModel":
+  """Loads the SavedModel at `path`, or the highest version in it.
+
+  Raises:
+    UserError: there is none, or it does not load.
+  """
+  from albert_tf import errors
+
+  directory = find_version(path)
+  try:
+    return LoadedModel(directory)
+  # TensorFlow's loader has no error of its own for what is missing or damaged.
+  except (tf.errors.OpError, OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
     raise errors.UserError(
-      "A SavedModel or a folder of numbered versions is needed. "
-      f"Received: {path}, which is neither. Make one with tpu_scripts/export_saved_model.py."
-    )
-  return os.path.join(path, max(versions, key=int))
+      f"A SavedModel must be complete and undamaged. Received: {directory} "
+      f"({message_of(error)}). Copy it again, export it again with "
+      "tpu_scripts/export_saved_model.py, or name another version's folder."
+    ) from error
+
+
+def message_of(error: Exception) -> str:
+  """An error's own words, without TensorFlow's headline and the names of ops of the graph."""
+  text = str(getattr(error, "message", error))
+  lines = [line for line in text.splitlines() if line.strip() and "[[" not in line]
+  words = "\n".join(line for line in lines if line != "Graph execution error:")
+  return words or type(error).__name__
 
 
 class LoadedModel:

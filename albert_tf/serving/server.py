@@ -1,15 +1,17 @@
-"""A server of SavedModels for this machine: TensorFlow Serving's REST `predict`, and a page.
+"""A server of SavedModels for this machine: the REST API of TensorFlow Serving, and a page.
 
 It is for trying models, not for the open network: it refuses requests of other hosts and of other
 sites' pages.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import base64
+from collections.abc import Collection, Iterable, Mapping, Sequence
 import contextlib
 from http import server as http_server
 import importlib.resources
 import io
 import ipaddress
+import itertools
 import json
 import math
 import os
@@ -24,20 +26,30 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UserError
-from albert_tf.serving.loaded_model import LoadedModel, find_version
+from albert_tf.serving.loaded_model import message_of, open_version
 
-MAX_BODY_BYTES = 32 << 20
-# Rows of a request. Attention scores of 64 rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in
-# xxlarge.
+# Limits of a request. Parsed, a body of 8 MiB takes five to nine times that.
+MAX_BODY_BYTES = 8 << 20
+# Attention scores of 64 rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in xxlarge.
 MAX_BATCH_SIZE = 64
+# Lists, objects, and what is in them: 64 rows of 512 tokens have 98,304 ids with masks and segments.
+# Python takes up to a hundred bytes for each, which may be two bytes of the body.
+MAX_VALUES = 1 << 18
+# The longest text eight times. If its characters are unknown, one takes about two seconds.
+MAX_CHARACTERS = 1 << 20
+# Of an answer: as JSON these take 1.5 GB. Logits of 64 rows of 512 positions would be a billion.
+MAX_ANSWER_VALUES = 1 << 24
 # Limit for receiving a whole request, and for each step of sending its answer.
 READ_SECONDS = 30
 _PATH = re.compile(
-  r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>[0-9]{1,18}))?(?P<verb>:predict|/metadata)"
+  r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>[0-9]{1,18}))?(?P<verb>:predict|/metadata)?"
 )
 _PAGE_POLICY = (
   "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 )
+# A comma or an opening bracket, and all up to the next one; strings count as one piece. No part is
+# tried twice, so the search takes a time that grows with the body alone.
+_VALUE = re.compile(rb'[,\[{](?:[^",\[{]++|"(?:[^"\\]++|\\.)*+"?)*+', re.DOTALL)
 # TensorFlow Serving's two forms of a request, rows and columns → the name of their answer.
 _ANSWERS = {"instances": "predictions", "inputs": "outputs"}
 
@@ -49,7 +61,7 @@ class RequestError(Exception):
 # ------------------------------------------------------------------ one model
 
 
-class Servable(LoadedModel):
+class Servable:
   """One version of a model.
 
   Args:
@@ -59,8 +71,8 @@ class Servable(LoadedModel):
 
   def __init__(self, text: str):
     name, _, path = text.rpartition("=")
-    super().__init__(find_version(path))
-    folder, base = os.path.split(self.directory)
+    self.model = open_version(path)
+    folder, base = os.path.split(self.model.directory)
     self.version = 1
     if base.isdigit():
       self.version = int(base)
@@ -77,27 +89,32 @@ class Servable(LoadedModel):
       )
     [form] = forms
     name = str(request.get("signature_name", "serving_default"))
-    if name not in self.signatures:
-      raise RequestError(
-        400, f"No signature {name!r}. The model has: {', '.join(self.signatures)}."
-      )
+    signatures = self.model.signatures
+    if name not in signatures:
+      raise RequestError(400, f"No signature {name!r:.60}. The model has: {', '.join(signatures)}.")
 
     # From JSON to arrays.
-    definition = self.signatures[name]
+    definition = signatures[name]
     infos = definition.inputs
     by_row = form == "instances"
     columns = _columns(request[form], infos, optional=definition.defaults, by_row=by_row)
-    arrays = {}
-    for key, value in columns.items():
-      arrays[key] = _array(key, value, infos[key])
+    cells = {key: _cells(key, value, infos[key]) for key, value in columns.items()}
+    _check_characters(cells.values())
+    arrays = {key: _array(key, columns[key], cells[key], infos[key]) for key in columns}
     try:
-      outputs = self.run(name, arrays)
+      outputs = self.model.run(name, arrays)
     except tf.errors.OpError as error:
-      # Without the lines that name ops of the graph.
-      lines = [line for line in error.message.splitlines() if line.strip() and "[[" not in line]
-      raise RequestError(400, "\n".join(lines[:3]) or error.message) from error
+      lines = message_of(error).splitlines()
+      raise RequestError(400, "\n".join(lines[:3])) from error
 
     # Back to JSON; as in TensorFlow Serving, a single output needs no name.
+    size = sum(array.size for array in outputs.values())
+    if size > MAX_ANSWER_VALUES:
+      raise RequestError(
+        400,
+        f"An answer may hold {MAX_ANSWER_VALUES:,} values. Received: a request for {size:,}. "
+        "Send smaller batches.",
+      )
     lists = {key: array.tolist() for key, array in outputs.items()}
     answer: Any = lists
     if len(lists) == 1:
@@ -107,18 +124,69 @@ class Servable(LoadedModel):
       answer = [dict(zip(lists, row, strict=True)) for row in rows]
     return {_ANSWERS[form]: answer}
 
+  def status(self) -> dict[str, Any]:
+    """The version that answers, as TensorFlow Serving describes it."""
+    available = {
+      "version": str(self.version),
+      "state": "AVAILABLE",
+      "status": {"error_code": "OK", "error_message": ""},
+    }
+    return {"model_version_status": [available]}
+
   def metadata(self) -> dict[str, Any]:
     """The signatures, as TensorFlow Serving describes them."""
     # Fields at their defaults too, under the names of the message. The name of the first argument
     # depends on the version of protobuf.
     signatures = {
       name: json_format.MessageToDict(definition, True, True)
-      for name, definition in self.signatures.items()
+      for name, definition in self.model.signatures.items()
     }
     return {
       "model_spec": {"name": self.name, "signature_name": "", "version": str(self.version)},
       "metadata": {"signature_def": {"signature_def": signatures}},
     }
+
+
+def _parse(body: bytes) -> Any:
+  """The JSON of a request; `{"b64": TEXT}` is the string of bytes that TEXT stands for in base64."""
+  if next(itertools.islice(_VALUE.finditer(body), MAX_VALUES, None), None):
+    raise RequestError(
+      400, f"A request may hold {MAX_VALUES:,} values. Received: more. Send smaller batches."
+    )
+  try:
+    return json.loads(body.decode(), object_hook=_decode_binary)
+  except (ValueError, RecursionError) as error:
+    raise RequestError(400, f"The body must be JSON: {error}") from error
+
+
+def _decode_binary(value: dict[str, Any]) -> dict[str, Any] | bytes:
+  """An object of JSON, or the bytes that it stands for."""
+  if list(value) != ["b64"] or not isinstance(value["b64"], str):
+    return value
+  text = value["b64"]
+  try:
+    # TensorFlow Serving takes texts without the "=" at the end.
+    return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+  except ValueError as error:
+    raise RequestError(400, f"b64 must be base64. Received: {text!r:.60} ({error}).") from error
+
+
+def _check_rows(count: int) -> None:
+  if count > MAX_BATCH_SIZE:
+    raise RequestError(
+      400, f"A request may hold {MAX_BATCH_SIZE} rows. Received: {count}. Send smaller batches."
+    )
+
+
+def _check_characters(columns: Iterable[np.ndarray]) -> None:
+  """Looks at the strings of all inputs together; of binary strings it counts the bytes."""
+  strings = [cell for column in columns for cell in column.flat if isinstance(cell, (str, bytes))]
+  count = sum(map(len, strings))
+  if count > MAX_CHARACTERS:
+    raise RequestError(
+      400,
+      f"A request may hold {MAX_CHARACTERS:,} characters. Received: {count:,}. Send smaller batches.",
+    )
 
 
 def _columns(
@@ -133,6 +201,8 @@ def _columns(
     rows = values
   if not isinstance(rows, list) or not rows:
     raise RequestError(400, "`instances` must be a list with at least one row.")
+  if by_row:
+    _check_rows(len(rows))  # Here already: each row becomes an object.
   if len(infos) == 1 and not isinstance(rows[0], dict):
     [name] = infos
     rows = [{name: row} for row in rows]
@@ -147,8 +217,8 @@ def _columns(
   return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def _array(name: str, value: Any, info: Any) -> np.ndarray:
-  """One input's array, with the type and shape of `info`, a TensorInfo."""
+def _cells(name: str, value: Any, info: Any) -> np.ndarray:
+  """One input's values as they are, in the shape of `info`, a TensorInfo."""
   # NumPy stops at lists of unequal lengths, and after many levels; what is deeper are lists in its
   # cells. TensorFlow would end the process for more than 254 levels.
   cells = np.array(value, object)
@@ -165,12 +235,12 @@ def _array(name: str, value: Any, info: Any) -> np.ndarray:
   # The model reads each choice of [B, C] or [B, C, S] as a row.
   if name == "choices" or cells.ndim == 3:
     row_axes = 2
-  rows = math.prod(cells.shape[:row_axes])
-  if rows > MAX_BATCH_SIZE:
-    raise RequestError(
-      400, f"A request may hold {MAX_BATCH_SIZE} rows. Received: {rows}. Send smaller batches."
-    )
+  _check_rows(math.prod(cells.shape[:row_axes]))
+  return cells
 
+
+def _array(name: str, value: Any, cells: np.ndarray, info: Any) -> np.ndarray:
+  """One input's array, with the type of `info`, a TensorInfo."""
   # TensorFlow refuses other types, where NumPy would convert them. But it makes 0 of 2**32.
   dtype = tf.as_dtype(info.dtype)
   try:
@@ -193,7 +263,9 @@ class LocalServer(http_server.ThreadingHTTPServer):
     port: 0 for any free one.
   """
 
-  request_queue_size = 64
+  # Connections that wait to be accepted; more than these are reset. Linux has a limit of its own,
+  # usually 4,096.
+  request_queue_size = 1024
 
   def __init__(self, models: Sequence[str], *, host: str = "127.0.0.1", port: int = 0):
     loaded = [Servable(text) for text in models]
@@ -212,6 +284,10 @@ class LocalServer(http_server.ThreadingHTTPServer):
         f"The port must be free. Received: {self.host}:{port} ({error}). Choose another --port."
       ) from error
     self.url = f"http://{host}:{self.server_address[1]}"
+
+  def model_url(self, name: str) -> str:
+    """The address of a model: a GET of it answers with its status."""
+    return f"{self.url}/v1/models/{urllib_parse.quote(name, safe='')}"
 
   def handle_error(self, request: Any, client_address: Any) -> None:
     """Ignores broken connections."""
@@ -262,6 +338,8 @@ class _Handler(http_server.BaseHTTPRequestHandler):
       value = {"error": f"{type(error).__name__}: {error}"}
     with contextlib.suppress(OSError):  # The client left.
       self._send(status, value)
+      if self.close_connection:
+        self._await_end()
 
   do_GET = do_POST  # noqa: N815
 
@@ -273,14 +351,12 @@ class _Handler(http_server.BaseHTTPRequestHandler):
       raise RequestError(403, reason)
     method = self.command
     path = urllib_parse.urlsplit(self.path).path
-    body = b""
-    if method == "POST":
-      body = self._read_body()
-    elif path in ("/", "/index.html"):
+    body = self._read_body()
+    if method == "GET" and path in ("/", "/index.html"):
       return importlib.resources.files("albert_tf.serving").joinpath("page.html").read_bytes()
-    elif path == "/favicon.ico":
+    if method == "GET" and path == "/favicon.ico":
       return b""
-    elif path == "/models.json":
+    if method == "GET" and path == "/models.json":
       # For the page: the API itself lists no models.
       return {"models": sorted(self.server.servables)}
 
@@ -297,20 +373,43 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     if servable is None or (version and int(version) != servable.version):
       raise RequestError(404, f"Servable not found for request: {model}")
 
-    if method == "GET":
+    if match["verb"] == "/metadata":
       return servable.metadata()
-    try:
-      request = json.loads(body)
-    except (ValueError, RecursionError) as error:
-      raise RequestError(400, f"The body must be JSON: {error}") from error
-    return servable.predict(request)
+    if method == "GET":
+      return servable.status()
+    return servable.predict(_parse(body))
 
   def _read_body(self) -> bytes:
-    length = self.headers.get("Content-Length", "")
-    if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
+    """The body; that of a GET is read too, else it would be taken for the next request."""
+    lengths = set(self.headers.get_all("Content-Length", []))
+    has_chunks = "Transfer-Encoding" in self.headers
+    if self.command == "GET" and not lengths and not has_chunks:
+      return b""
+    length = ""
+    if len(lengths) == 1 and not has_chunks:
+      [length] = lengths
+    if not re.fullmatch("[0-9]+", length):
       self.close_connection = True  # A body of unknown length cannot be skipped.
-      raise RequestError(413, f"A body needs a Content-Length of at most {MAX_BODY_BYTES:,} bytes.")
+      raise RequestError(
+        400, f"A body needs one Content-Length. Received: {', '.join(lengths) or 'none'!r:.60}."
+      )
+    # Python converts no number of thousands of digits.
+    if len(length) > len(str(MAX_BODY_BYTES)) or int(length) > MAX_BODY_BYTES:
+      self.close_connection = True
+      raise RequestError(
+        413,
+        f"A body may have {MAX_BODY_BYTES:,} bytes. Received: {length:.60}. Send smaller batches.",
+      )
     return self.rfile.read(int(length))
+
+  def _await_end(self) -> None:
+    """Skips what the client still sends, until it closes the connection or its time is over.
+
+    A connection that is closed before resets the client's, which then does not see the answer.
+    """
+    self.connection.shutdown(socket.SHUT_WR)
+    while self.rfile.read1():
+      pass
 
   def _send(self, status: int, value: Any) -> None:
     """Sends the page's bytes, or a value as JSON."""

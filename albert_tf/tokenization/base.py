@@ -72,7 +72,7 @@ class Tokenizer:
 
   # SentencePiece's processor cannot be pickled: a worker process makes its own.
   def __reduce__(self) -> Any:
-    return type(self), (self.model_bytes, self.config)
+    return _made_once, (type(self), self.model_bytes, self.config)
 
   @functools.cached_property
   def model_sha256(self) -> str:
@@ -122,3 +122,9 @@ class Tokenizer:
   def decode(self, ids: Iterable[int]) -> str:
     """Text of ids, without special tokens."""
     raise NotImplementedError
+
+
+@functools.lru_cache(maxsize=1)
+def _made_once(cls: type[Tokenizer], model: bytes, config: Any) -> Tokenizer:
+  """A tokenizer that was pickled: each task of a process has one, and to make it takes 50 ms."""
+  return cls(model, config)

@@ -311,8 +311,10 @@ class GraphTokenizer(GraphPacker):
     self, texts: tf.Tensor, ids: tf.RaggedTensor, is_behind: tf.Tensor
   ) -> list[tf.RaggedTensor]:
     # Text that touches the mask before it gets no "▁": of "[MASK]s" the second token is "s".
-    starts_with_space = f"(?s)(?:[{unicode_tables.space_class()}].*)?"
-    touches = is_behind & ~tf.strings.regex_full_match(texts, starts_with_space)
+    # The first character alone is looked at: no pattern matches bytes that are not UTF-8.
+    first_character = tf.strings.substr(texts, 0, 1, unit="UTF8_CHAR")
+    space_or_end = f"[{unicode_tables.space_class()}]?"
+    touches = is_behind & ~tf.strings.regex_full_match(first_character, space_or_end)
     first = ids[:, :1]
     shift = tf.repeat(tf.where(touches, self._vocab_size, 0), first.row_lengths())
     first = replace(first.with_flat_values(first.flat_values + shift), self._after_mask)

@@ -1,8 +1,10 @@
 """Checkpoints that do not fit are refused with one message, and leave no partial output."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import resource
 import shutil
 
 import numpy as np
@@ -116,6 +118,24 @@ def test_weights_that_are_not_finite_are_neither_written_nor_read(value, tmp_pat
   refuse(f"{path}/model.safetensors", tmp_path, f"a/model.safetensors, where {QUERY} holds")
 
 
+@contextlib.contextmanager
+def files_of_at_most(size):
+  """As `ulimit -f` sets it."""
+  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+  try:
+    yield
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("output_format", ["huggingface", "tf1"])
+def test_a_limit_of_the_size_of_files_is_told(output_format, tmp_path):
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+  with files_of_at_most(2000):
+    refuse(path, tmp_path, f"{tmp_path}.*(?i:file too large)", output_format=output_format)
+
+
 def test_output_is_never_overwritten(tmp_path):
   path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
   (tmp_path / "full").mkdir()
@@ -126,6 +146,11 @@ def test_output_is_never_overwritten(tmp_path):
   (tmp_path / "empty").mkdir()
   convert_to(tmp_path / "empty", path)
   assert sorted(os.listdir(tmp_path / "empty")) == ["albert_config.json", "checkpoints"]
+
+
+def test_a_link_to_nothing_is_refused_before_the_work(tmp_path):
+  (tmp_path / "output").symlink_to("nowhere")
+  refuse(tmp_path / "missing", tmp_path, f"{tmp_path}/nowhere, .* remove the link")
 
 
 @pytest.mark.parametrize("output_format", ["tf1", "huggingface"])

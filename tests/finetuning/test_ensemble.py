@@ -1,5 +1,6 @@
 """Ensembles of runs: the mean and the choice of members, for texts, choices and questions; and the directory."""
 
+import dataclasses
 import itertools
 import json
 
@@ -8,10 +9,11 @@ import pytest
 from reference.squad import merged
 from scipy import special
 from support.task_files import write_squad
-from support.tiny_finetuning import made_up_texts, tiny_task, tokenizer
+from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task, tokenizer
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.ensemble import combine, greedy, run_directories
+from albert_tf.finetuning.run import fine_tune
 from albert_tf.finetuning.tasks.squad.answers import Candidate, Decoded
 from albert_tf.finetuning.tasks.squad.read import read_splits
 from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
@@ -108,6 +110,11 @@ def test_the_directory_of_an_ensemble(members, tmp_path):
   again = combine(task, members, output_dir=str(tmp_path / "a"))
   assert again["data"] == results["data"]
   assert [again["data"][split]["examples"] for split in ("eval", "test")] == [40, 7]
+  # Nor is it the place of seeds.
+  settings = dataclasses.replace(QUICK, seeds=(1, 2))
+  trained = tiny_task({"train": SPLITS["eval"], "eval": SPLITS["eval"]}, classes=3)
+  with pytest.raises(UserError, match=r"holds one run.*ensemble_of"):
+    fine_tune(trained, settings, start=tiny_start(), output_dir=str(tmp_path / "a"))
   with pytest.raises(UserError, match=r"holds one run.*ensemble_of"):
     combine(task, members[:3], output_dir=str(tmp_path / "a"), predict=True)
 

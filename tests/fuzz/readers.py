@@ -46,6 +46,39 @@ def records(path: str) -> None:
     assert set(features["masked_lm_positions"]) <= set(range(SPEC.max_seq_length))
 
 
+def batches(path: str, split: str) -> None:
+  """Training or evaluation has the values of the file, each record once."""
+  from support.tiny_pretraining import tiny_settings
+  from support.tiny_step import one_device
+  import tensorflow as tf
+
+  from albert_tf.pretraining.inputs import checked_input
+  from albert_tf.records.parse import parse_pretraining_batch
+
+  folder = pathlib.Path(path).parent
+  shutil.rmtree(folder / "index", ignore_errors=True)
+  settings = tiny_settings(folder, "run", eval_input_files=(path,) if split == "eval" else ())
+  inputs = checked_input(settings, one_device())
+  records = list(read_records(path))
+  if split == "eval":
+    found = [parse_pretraining_batch(tf.constant(records), settings.record_rules)]
+  else:
+    batch_size = settings.step.global_batch_size
+    with inputs.locate_damaged_record(0, len(records)):
+      iterator = inputs.training_iterator(0)
+      found = [next(iterator) for _ in range(len(records) // batch_size)]
+  expected = [decode_example(record) for record in records]
+  for features in expected:
+    features["sentence_order_labels"] = features["next_sentence_labels"][0]
+  ends = {"input_ids": VOCAB_SIZE, "masked_lm_ids": VOCAB_SIZE}
+  ends["masked_lm_positions"] = SPEC.max_seq_length
+  for name in found[0]:
+    assert all((batch[name] >= 0).numpy().all() for batch in found)
+    assert all((batch[name] <= ends.get(name, 2) - 1).numpy().all() for batch in found)
+    rows = [row.tobytes() for batch in found for row in batch[name].numpy().astype("<f8")]
+    assert sorted(rows) == sorted(features[name].astype("<f8").tobytes() for features in expected)
+
+
 def index(path: str) -> None:
   """Reads an index; a damaged one is made again."""
   from albert_tf.pipelines.record_index import build_record_index
@@ -255,13 +288,13 @@ FILES: dict[str, tuple[Any, Callable[[str], Any]]] = {
   "a.jsonl": (LINES, table),
   "a.parquet": ("parquet", table),
   "text.parquet": ("parquet", corpus),
-  "text.auto": ("parquet", corpus),
+  "text.auto": (PROSE, corpus),
   "text.jsonl": (LINES, corpus),
   "text.lines": (PROSE, corpus),
   "text.lines.gz": (gzip.compress(PROSE), corpus),
   "text.paragraphs": (PROSE, corpus),
   "text.mediawiki": (WIKI, corpus),
-  "wiki.auto": (WIKI, corpus),
+  "wiki.auto.xml": (WIKI, corpus),
 }
 
 

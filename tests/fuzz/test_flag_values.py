@@ -18,7 +18,7 @@ from tfrecords_tools.pretraining.settings import RecordSettings
 
 # Formats that other text has; passes and files that would fill a disk.
 _LEFT_OUT = {"input_format": {"mediawiki", "jsonl", "parquet"}, "dupe_factor": {2**31 - 1},
-             "num_shards": {99_999}, "num_eval_shards": {99_999}}  # fmt: skip
+             "num_shards": {99_999}}  # fmt: skip
 VALUES: dict[str, list[Any]] = collections.defaultdict(list)
 for flag, value in documented_values(RecordSettings, CorpusOptions):
   if value not in _LEFT_OUT.get(flag, ()):

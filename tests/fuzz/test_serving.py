@@ -1,10 +1,11 @@
-"""Requests of any shape to the local server, and answers that are parts of their context."""
+"""Requests of any shape and size to the local server, and answers that are parts of their context."""
 
 from collections.abc import Iterator
 import contextlib
 import copy
 import http.client
 import json
+import tracemalloc
 from typing import Any
 
 from fuzz.fuzzing import damaged_json, fuzz
@@ -15,6 +16,8 @@ import pytest
 from serving.conftest import serving
 from support.tiny_run import WORDS
 import tensorflow as tf
+
+from albert_tf.serving.server import MAX_BODY_BYTES
 
 pytestmark = pytest.mark.slow
 TOKENS: dict[str, Any] = {
@@ -97,6 +100,40 @@ def test_shape(served: Any, name: str, data: st.DataObject) -> None:
   check_answer(served, name, data.draw(bodies(name).flatmap(other_arrays)))
 
 
+# What a body repeats: JSON, parts of it, and what is none.
+PIECES = (
+  st.sampled_from(["0", "1.5", "[]", "{}", '{"":[]}', '"ab"', '{"b64":""}', "[", '{"":', '"', "\\"])
+  | RAGGED.map(json.dumps)
+  | st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+)
+
+
+@st.composite
+def large_bodies(draw: st.DrawFn) -> bytes:
+  """Requests of up to the allowed size that repeat one piece, as values or in a text."""
+  form = draw(st.sampled_from(["instances", "inputs", "signature_name", "more"]))
+  opening, closing = draw(st.sampled_from([("[", "]"), ('"', '"'), ('["', '"]'), ("[[", "]]")]))
+  start = f'{{"{form}":{opening}'.encode()
+  end = f"{closing}}}".encode()
+  piece = draw(PIECES).encode()
+  separator = draw(st.sampled_from([b",", b""]))
+  size = draw(st.sampled_from([1 << 16, 1 << 20, MAX_BODY_BYTES])) - len(start) - len(end)
+  copies = size // (len(piece) + len(separator))
+  return start + separator.join([piece] * copies) + end
+
+
+@fuzz(body=large_bodies(), cost=4)
+def test_memory(served: Any, body: bytes) -> None:
+  """Whatever a request holds, Python takes no more memory for it than for one of the largest."""
+  tracemalloc.start()
+  try:
+    check_answer(served, "words", body)
+    _, peak = tracemalloc.get_traced_memory()
+  finally:
+    tracemalloc.stop()
+  assert peak < 10 * MAX_BODY_BYTES
+
+
 PARTS = st.sampled_from([*ODD, *(f"{word} " for word in WORDS)]) | st.characters()
 TEXT = st.lists(PARTS, max_size=60).map("".join)
 RAW = st.binary(max_size=40) | TEXT.map(lambda text: text.encode("utf-8", "surrogatepass"))
@@ -106,7 +143,7 @@ RAW = st.binary(max_size=40) | TEXT.map(lambda text: text.encode("utf-8", "surro
 def test_answers(served: Any, rows: list[tuple[bytes, bytes]]) -> None:
   questions, contexts = (np.array(column, object) for column in zip(*rows, strict=True))
   inputs = {"question": questions, "context": contexts}
-  out = served.servables["answers"].run("serving_default", inputs)
+  out = served.servables["answers"].model.run("serving_default", inputs)
   read = tf.strings.unicode_transcode(contexts, "UTF-8", "UTF-8", errors="replace").numpy()
   rows = zip(read, out["answer"], out["answers"], out["starts"], out["ends"], strict=True)
   for context, answer, answers, starts, ends in rows:

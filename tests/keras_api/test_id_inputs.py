@@ -1,12 +1,21 @@
-"""Ids in place of texts: what a model cannot read is refused, wherever it enters."""
+"""Ids that a model cannot read are refused, wherever they enter."""
+
+import dataclasses
 
 import keras
 import numpy as np
 import pytest
+from support import tiny_run
 from support.tiny_records import tiny_config
 import tensorflow as tf
 
-from albert_tf import AlbertClassifier, AlbertEncoder, AlbertMultipleChoice, AlbertSentenceEncoder
+from albert_tf import (
+  AlbertClassifier,
+  AlbertEncoder,
+  AlbertMultipleChoice,
+  AlbertPreprocessor,
+  AlbertSentenceEncoder,
+)
 from albert_tf.errors import UserError
 from albert_tf.keras_api.tasks import AlbertQuestionAnswering, AlbertTagger
 
@@ -114,6 +123,23 @@ def test_further_inputs_of_other_models(kind, wrong, message):
     options = {"head_options": {"num_labels": 2}}
   with pytest.raises(UserError, match=message):
     kind(CONFIG, **options)({"input_ids": IDS} | wrong)
+
+
+def test_a_preprocessor_of_another_model():
+  """Its vocabulary is larger than the model's, or its rows are longer."""
+  texts = [" ".join(tiny_run.WORDS)]
+  data = tf.data.Dataset.from_tensor_slices(texts).batch(1)
+  preprocessor = AlbertPreprocessor(tiny_run.tokenizer(), max_length=64)
+  for config, message in [
+    (dataclasses.replace(CONFIG, vocab_size=9, max_position_embeddings=64), "input_ids must be"),
+    (CONFIG, "max_position_embeddings=16 .*max_length"),
+  ]:
+    encoder = AlbertEncoder(config, preprocessor=preprocessor)
+    for call in (encoder, encoder.predict):
+      with pytest.raises(UserError, match=message):
+        call(texts)
+    with pytest.raises((UserError, tf.errors.InvalidArgumentError), match=message):
+      encoder.predict(data)
 
 
 def test_tensors_of_a_graph_are_not_known_yet():

@@ -285,6 +285,16 @@ def test_a_word_may_have_no_label(tagger):
   np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
+def test_a_class_that_the_loss_ignores_is_in_no_metric(tagger):
+  loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
+  tagger.compile("sgd", loss=loss, metrics=["accuracy"], run_eagerly=True)
+  y = np.array([[0, 1, 1], [0, 0, 0]])
+  want = float(tagger.predict(WORDS, verbose=0)[0, 1].argmax() == 1)
+  data = tf.data.Dataset.from_tensor_slices((WORDS, y)).batch(2)
+  for evaluated in (tagger.evaluate(WORDS, y, verbose=0), tagger.evaluate(data, verbose=0)):
+    assert evaluated[1] == want
+
+
 def test_one_hot_tags_without_a_word_count_nowhere(tagger):
   dense = keras.losses.CategoricalCrossentropy(from_logits=True)
   precision = keras.metrics.Precision(name="precision")

@@ -10,6 +10,7 @@ import pytest
 from reference import tokenization as reference
 from serving.conftest import TASKS as SPECS
 from support import tiny_run, wordpiece
+from support.columns import Column
 from support.commands.child_processes import start_python
 import tensorflow as tf
 
@@ -25,6 +26,7 @@ from albert_tf.keras_api.sentence_vectors import AlbertSentenceEncoder
 from albert_tf.keras_api.tasks import AlbertMultipleChoice, AlbertQuestionAnswering, AlbertTagger
 from albert_tf.modeling import named_variables
 from albert_tf.serving.lite import export_lite
+from albert_tf.serving.loaded_model import LoadedModel
 from albert_tf.serving.settings import LiteSettings
 
 pytestmark = pytest.mark.filterwarnings(
@@ -392,7 +394,7 @@ def test_what_keras_would_write_wrongly_names_the_remedy(classifier, tmp_path):
   for call, remedy in [
     (lambda: classifier.export(path, format="litert"), "export_lite.py"),
     (lambda: classifier.export(path, format="onnx"), "docs/serving.md"),
-    (lambda: classifier.export(path, input_signature=signature), "tf.saved_model.save"),
+    (lambda: classifier.export(path, input_signature=signature), "own. in docs/keras.md"),
     (lambda: classifier.export(path, topk=5), "top_k"),
     (lambda: classifier.quantize("int8"), "--weights=int8"),
     (lambda: classifier.save(tmp_path / "e.h5"), r"\.keras"),
@@ -400,6 +402,18 @@ def test_what_keras_would_write_wrongly_names_the_remedy(classifier, tmp_path):
     with pytest.raises(UserError, match=remedy):
       call()
   assert not list(tmp_path.iterdir())
+
+
+def test_a_signature_of_ones_own_answers_in_servers_and_in_tensorflow(classifier, in_folder):
+  """As the guide says, which the refusal of an `input_signature` names."""
+  names = {"model": classifier, "tf": tf}
+  [block] = blocks("docs/keras.md", "## A signature of your own")
+  exec(compile(block, "docs/keras.md", "exec"), names)
+  want = tf.nn.softmax(classifier(TEXTS))
+  found = LoadedModel("own/1").run("serving_default", {"text": tiny_run.as_bytes(TEXTS)})
+  np.testing.assert_allclose(found["probabilities"], want, atol=1e-5)
+  tf.saved_model.save(classifier, "own/2", signatures=names["mood"])
+  np.testing.assert_allclose(served("own/2")["probabilities"], want, atol=1e-5)
 
 
 def test_weights_that_are_not_finite_are_not_saved(run, tmp_path):
@@ -498,24 +512,6 @@ class Frame:
 
   def __getitem__(self, name):
     return self._lists[name]
-
-
-class Column:
-  """What a column of pandas has, of any objects."""
-
-  def __init__(self, values):
-    self._array = np.empty(len(values), object)
-    self._array[:] = values
-    self.dtype = self._array.dtype
-
-  def __len__(self):
-    return len(self._array)
-
-  def to_numpy(self):
-    return self._array
-
-  def __array__(self, dtype=None, copy=None):
-    return self._array
 
 
 class Batches(keras.utils.Sequence):

@@ -75,8 +75,8 @@ def test_groups_of_the_original():
   excluded = {name for name in names if "LayerNorm" in name or "bias" in name}
   assert {name for name, decays in assign_decay(names).items() if not decays} == excluded
   assert len(excluded) == 19
-  with pytest.raises(UserError, match="lora/A; x/gamma"):
-    assign_decay(["bert/pooler/dense/kernel", "lora/A", "x/gamma", "x/bias/kernel"])
+  with pytest.raises(UserError, match="adapter/A; x/gamma"):
+    assign_decay(["bert/pooler/dense/kernel", "adapter/A", "x/gamma", "x/bias/kernel"])
 
 
 @pytest.mark.skipif(

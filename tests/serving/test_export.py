@@ -95,6 +95,28 @@ def test_fill_mask_equals_the_model_in_a_session(fill_mask, model, tokenizer, ba
     np.testing.assert_allclose(outputs["top_probabilities"][b, p], chances[b, p, best], atol=1e-6)
 
 
+@pytest.mark.parametrize(
+  ("signature", "name", "value", "received"),
+  [
+    ("tokens", "segment_ids", 2, r"segment_ids must be from 0 to.*\[1\].*\[0\] \[to\] \[2\]"),
+    ("tokens", "segment_ids", -1, r"\[-1\] \[to\]"),
+    ("tokens", "input_mask", 2, r"input_mask must be from 0 to.*\[1\]"),
+    ("tokens", "input_ids", 40, r"input_ids must be from 0 to.*\[39\].*\[to\] \[40\]"),
+    ("tokens", "positions", 99, r"positions must be from 0 to.*\[to\] \[99\]"),
+    ("mlm", "input_mask", -7, r"input_mask must be from 0 to"),
+    ("mlm", "positions", 99, r"positions must be from 0 to.*\[to\] \[99\]"),
+  ],
+)
+def test_ids_out_of_their_range_are_refused(
+  fill_mask, batch, signature: str, name: str, value: int, received: str
+) -> None:
+  inputs = {**batch, "positions": np.ones([2, 2], np.int32)}
+  inputs[name] = inputs[name].copy()
+  inputs[name][1, 0] = value
+  with pytest.raises(tf.errors.InvalidArgumentError, match=received):
+    fill_mask.run(signature, inputs)
+
+
 def test_strings_give_what_ids_give(fill_mask, encoder, tokenizer) -> None:
   texts = [*TEXTS, "no blank", ""]
   batch = reference.batch(tokenizer, texts, allow_mask=True)

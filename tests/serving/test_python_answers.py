@@ -226,6 +226,7 @@ def test_the_start_of_an_answer_decides_which_occurrence_it_is(reader: Any) -> N
     ({"text": ["sky"]}, "3 contexts, 1 answers"),
     ([], "3 contexts, 0 answers"),
     ("sky", "'sky', for all. Put it in a list"),
+    ([b"\xff", "birds", ""], r"Received: b'\\xff'. Decode"),
     (None, "`fit` needs y, an answer"),
   ],
 )

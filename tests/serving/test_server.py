@@ -1,11 +1,14 @@
-"""The local server: TensorFlow Serving's REST `predict`, and refused requests."""
+"""The local server: TensorFlow Serving's REST API, and refused requests."""
 
+import base64
 import contextlib
 import functools
 import http.client
 import json
 import socket
+import threading
 import time
+import tracemalloc
 from urllib import error as urllib_error
 from urllib import request as urllib_request
 
@@ -16,7 +19,13 @@ from support.tiny_run import as_bytes
 
 from albert_tf.errors import UserError
 from albert_tf.serving import server as server_module
-from albert_tf.serving.server import MAX_BATCH_SIZE, MAX_BODY_BYTES, LocalServer, foreign
+from albert_tf.serving.server import (
+  MAX_BATCH_SIZE,
+  MAX_BODY_BYTES,
+  MAX_CHARACTERS,
+  LocalServer,
+  foreign,
+)
 
 
 def ask(url, body=None, **headers):
@@ -60,8 +69,36 @@ def test_a_client_learns_what_a_model_takes(served):
   assert ask(f"{served.url}/v1/models/words/versions/3/metadata")[1] == metadata
 
 
+@pytest.mark.parametrize("version", ["", "/versions/3"])
+def test_the_address_of_a_model_answers_with_its_status(served, version):
+  status, answer = ask(served.model_url("words") + version)
+  assert status == 200
+  [of_version] = answer["model_version_status"]
+  assert of_version["version"] == "3"
+  assert of_version["state"] == "AVAILABLE"
+  assert of_version["status"] == {"error_code": "OK", "error_message": ""}
+
+
+def binary(text):
+  """A string of a request, as TensorFlow Serving takes bytes."""
+  return {"b64": base64.b64encode(text).decode()}
+
+
+def test_binary_strings_are_the_bytes_themselves(served):
+  plain = [{"text": "the sky", "text_pair": "is blue"}, {"text": "é", "text_pair": "b64"}]
+  coded = [{name: binary(text.encode()) for name, text in row.items()} for row in plain]
+  _, answer = predict(served, "pairs", {"instances": plain})
+  assert predict(served, "pairs", {"instances": coded}) == (200, answer)
+  # One input needs no name, in rows and in columns, and bytes need not be UTF-8.
+  broken = [binary(b"the [MASK] \xff sky")]
+  _, replaced = predict(served, "words", {"instances": ["the [MASK] \ufffd sky"]})
+  assert predict(served, "words", {"instances": broken})[1] == replaced
+  assert predict(served, "words", {"inputs": broken})[0] == 200
+
+
 IDS = ("input_ids", "input_mask", "segment_ids")
 TOKENS = {"signature_name": "tokens"}
+LONG_HALF = ["é" * (MAX_CHARACTERS // 2 + 1)]
 MANY_POSITIONS = {key: [[1] * 9] for key in IDS} | {"positions": [[1] * 600]}
 NESTED = functools.reduce(lambda inner, _: [inner], range(300), "a")  # In 300 lists.
 
@@ -78,6 +115,11 @@ NESTED = functools.reduce(lambda inner, _: [inner], range(300), "a")  # In 300 l
     ("words:predict", {"instances": [5]}, 400, "text: "),
     ("words:predict", {"inputs": {"text": ["a"], "more": ["b"]}}, 400, "must be named text"),
     ("words:predict", {"instances": ["a"] * (MAX_BATCH_SIZE + 1)}, 400, "smaller batches"),
+    ("words:predict", {"inputs": ["a"] * (MAX_BATCH_SIZE + 1)}, 400, "smaller batches"),
+    ("pairs:predict", {"inputs": {"text": LONG_HALF, "text_pair": LONG_HALF}}, 400, "Received: 1,048,578"),
+    ("words:predict", {"instances": [{"b64": "a?"}]}, 400, "b64 must be base64. Received: 'a?'"),
+    ("pairs:predict", TOKENS | {"inputs": {key: {"b64": "AAAA"} for key in IDS}}, 400, "must have the shape"),
+    ("words:predict", '{"instances": ["a"]}'.encode("utf-16"), 400, "must be JSON"),
     ("words:predict", {"inputs": {"text": NESTED}}, 400, "text must have the shape (None,)"),
     ("words:predict", {"signature_name": "mlm", "inputs": MANY_POSITIONS}, 400, "max_position_embeddings"),
     ("words/versions/4:predict", {"instances": ["a"]}, 404, "Servable not found for request: Specific(words, 4)"),
@@ -104,13 +146,92 @@ def test_other_sites_and_hosts_are_refused(served):
   assert foreign("[::1]:8501", None, "::1") == ""
 
 
-def test_bodies_are_bounded(served):
-  host, port = served.server_address[:2]
-  connection = http.client.HTTPConnection(host, port, timeout=30)
-  connection.putrequest("POST", "/v1/models/words:predict")
-  connection.putheader("Content-Length", str(MAX_BODY_BYTES + 1))
-  connection.endheaders()
-  assert connection.getresponse().status == 413
+@pytest.mark.parametrize(
+  ("headers", "status"),
+  [
+    ({"Content-Length": MAX_BODY_BYTES + 1}, 413),
+    ({"Content-Length": "9" * 5000}, 413),
+    ({"Content-Length": "-1"}, 400),
+    ({"Content-Length": "²"}, 400),
+    ({"Content-Length": 2, "content-length": 3}, 400),
+    ({"Content-Length": 2, "Transfer-Encoding": "chunked"}, 400),
+    ({}, 400),
+  ],
+)
+def test_a_body_says_its_length_which_is_bounded(served, headers, status):
+  connection = http.client.HTTPConnection(*served.server_address[:2], timeout=30)
+  with contextlib.closing(connection):
+    connection.putrequest("POST", "/v1/models/words:predict")
+    for name, value in headers.items():
+      connection.putheader(name, str(value))
+    connection.endheaders()
+    response = connection.getresponse()
+    assert (response.status, response.headers["Connection"]) == (status, "close")
+
+
+def test_who_sends_too_large_a_body_sees_why(served):
+  """The server does not read it, and must not reset the connection while it is sent."""
+  status, answer = predict(served, "words", b" " * (4 * MAX_BODY_BYTES))
+  assert status == 413
+  assert f"{4 * MAX_BODY_BYTES}" in answer["error"]
+
+
+def test_the_body_of_a_get_is_not_the_next_request(served):
+  body = b"GET /nowhere HTTP/1.1\r\n\r\n"
+  request = b"GET /models.json HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+  last = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"
+  with socket.create_connection(served.server_address[:2], timeout=30) as client:
+    client.sendall(request + last)
+    with client.makefile("rb") as answers:
+      statuses = [line.split()[1] for line in answers if line.startswith(b"HTTP/1.1 ")]
+  assert statuses == [b"200", b"200"]
+
+
+@pytest.mark.parametrize("form", ["instances", "inputs"])
+@pytest.mark.parametrize("value", ["0", "1.5", '"ab"', "[]", "{}", '{"":[]}', '"%s"'])
+def test_a_request_takes_little_more_memory_than_its_body(served, form, value):
+  """An attacker's values are short: Python takes up to a hundred bytes for each."""
+  copies = MAX_BODY_BYTES // (len(value) + 1) - 10
+  if value == '"%s"':
+    text = "word " * (MAX_BODY_BYTES // 5 - 10)
+    values = f'"{text}😀"'  # For which Python takes four bytes a character.
+  else:
+    values = ",".join([value] * copies)
+  body = f'{{"{form}":[{values}]}}'.encode()
+  del values
+  tracemalloc.start()
+  try:
+    status, _ = predict(served, "words", body)
+    _, peak = tracemalloc.get_traced_memory()
+  finally:
+    tracemalloc.stop()
+  assert status == 400
+  assert peak < 10 * len(body)
+
+
+def test_an_answer_is_bounded(served, monkeypatch):
+  monkeypatch.setattr(server_module, "MAX_ANSWER_VALUES", 40)
+  assert predict(served, "words", {"instances": ["[MASK]"]})[0] == 200
+  status, answer = predict(served, "words", {"instances": ["[MASK]"] * 2})
+  assert status == 400
+  assert "Received: a request for 42" in answer["error"]
+
+
+def test_hundreds_of_connections_wait_for_their_turn(exported):
+  """All before the first one is accepted, and with a part of a request that fills no buffer."""
+  count = 300
+  request = b"GET /models.json HTTP/1.1\r\nConnection: close\r\n\r\n"
+  with contextlib.ExitStack() as opened:
+    server = opened.enter_context(LocalServer([f"value={exported('value').path}"]))
+    clients = []
+    for _ in range(count):
+      client = socket.create_connection(server.server_address[:2], timeout=30)
+      clients.append(opened.enter_context(client))
+      client.sendall(request)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    opened.callback(server.shutdown)
+    for client in clients:
+      assert client.recv(15) == b"HTTP/1.1 200 OK"
 
 
 def test_slow_clients_neither_hold_others_up_nor_stay(served, monkeypatch):
@@ -159,6 +280,7 @@ def test_the_command_serves_until_it_is_ended(exported, repository_dir):
   with start_python(program, "--port=0", f"--saved_model={exported('value').path}") as process:
     lines = iter(process.stdout.readline, "")
     url = next(line.split()[1] for line in lines if line.startswith("REST"))
+    assert ask(url)[0] == 200
     assert ask(f"{url}:predict", {"instances": ["a text"]})[0] == 200
     process.terminate()
     assert process.wait(30) == 0

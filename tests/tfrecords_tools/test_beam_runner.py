@@ -29,7 +29,6 @@ _CHOICES = RecordSettings(
   dupe_factor=2,
   sentence_pair="nsp",  # B of other documents, too.
   num_shards=3,
-  num_eval_shards=1,
   eval_fraction=0.1,
 )
 
@@ -76,7 +75,7 @@ def test_a_failed_pipeline_runs_again_to_the_bytes_of_the_local_runner(
 def test_a_mistake_found_by_a_worker_is_one_message(make_beam, tmp_path):
   text = tmp_path / "text.txt"
   text.write_bytes(b"\x7fELF\0")
-  with pytest.raises(UserError, match=r"^Input must be text .*Leave it out of --input\.$"):
+  with pytest.raises(UserError, match=r"^Input must be text .*--input_format=parquet\.$"):
     make_beam([str(text)], tmp_path / "out")
 
 
@@ -110,7 +109,7 @@ def test_a_killed_worker_leaves_nothing_that_counts(corpus, tiny_model, tmp_path
   the middle of writing, and given again.
   """
   # Writing them lasts long enough to be cut short.
-  files = {"num_shards": 80, "num_eval_shards": 1}
+  files = {"num_shards": 80}
   out = tmp_path / "out"
   with beam_services(tmp_path / "first.log", workers=2) as services:
     command = subprocess.Popen(
@@ -125,7 +124,7 @@ def test_a_killed_worker_leaves_nothing_that_counts(corpus, tiny_model, tmp_path
     worker.kill()
     command.kill()
     command.wait()
-  assert 0 < len(list(out.glob("_unfinished/*.tfrecord.json"))) < 81
+  assert 0 < len(list(out.glob("_unfinished/*.tfrecord.json"))) < 89
   assert [path.name for path in out.iterdir()] == ["_unfinished"]
   with beam_services(tmp_path / "second.log", workers=2) as services:
     subprocess.run(

@@ -199,25 +199,19 @@ def _stopping(name, number):
       yield
 
 
-@pytest.mark.parametrize("stop_at", [("write_runs", 5), ("write_shard", 2)])
-def test_an_interrupted_run_shows_nothing_and_continues(
-  create, whole, tmp_path, stop_at, monkeypatch
-):
+@pytest.mark.parametrize("stop_at", [("write_runs", 5), ("read_blocks", 3), ("write_shard", 2)])
+def test_an_interrupted_run_shows_nothing_and_continues(create, whole, tmp_path, stop_at):
+  """In the middle of a file of text, between two of them, and between final files."""
   with _stopping(*stop_at):
     create("cut")
   assert [path.name for path in (tmp_path / "cut").iterdir()] == ["_unfinished"]
-  finished = {path.stem for path in (tmp_path / "cut" / "_unfinished").glob("block*.json")}
-  assert finished
-  again = mock.Mock(wraps=local.write_runs)
-  monkeypatch.setattr(local, "write_runs", again)
   create("cut")
-  assert not finished & {pathlib.Path(call.args[0]).name for call in again.call_args_list}
   assert contents(tmp_path / "cut") == contents(whole[0])
 
 
-def test_blocks_that_were_cut_otherwise_are_not_taken(create, tmp_path):
+def test_text_that_was_cut_into_other_blocks_is_not_taken(create, tmp_path):
   """The size of a block follows that of all input files, and a changed file leaves the work on others."""
-  with _stopping("write_runs", 5):
+  with _stopping("write_shard", 1):
     create("cut")
   for name in ("cut", "whole"):
     create(name, block_bytes=2000)
@@ -377,14 +371,12 @@ def test_the_same_input_is_known_wherever_it_is(create, corpus, tmp_path):
     create("out", moved)
 
 
-@pytest.mark.parametrize("keeps_time", [True, False])
 def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
-  create, tmp_path, monkeypatch, keeps_time
+  create, tmp_path, monkeypatch
 ):
-  """Blocks made from the truncated file are not used; earlier ones are, if the file's time is the same."""
   (path,) = _write_texts(tmp_path, [40])
   text, made = pathlib.Path(path).read_bytes(), []
-  before, make_block = os.stat(path), local.Worker.make_block
+  make_block = local.make_block
 
   def cut_and_make(*arguments):
     made.append(arguments)
@@ -393,25 +385,19 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
     return make_block(*arguments)
 
   with monkeypatch.context() as patch:
-    patch.setattr(local.Worker, "make_block", cut_and_make)
+    patch.setattr(local, "make_block", cut_and_make)
     with pytest.raises(UserError, match=r"0\.txt, of [\d,]+ bytes"):
       create("out", [path])
   assert len(made) == 2
   pathlib.Path(path).write_bytes(text)
-  if keeps_time:
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-  again = mock.Mock(wraps=local.write_runs)
-  monkeypatch.setattr(local, "write_runs", again)
   create("out", [path])
-  prefixes = [call.args[0] for call in again.call_args_list]
-  assert any("block-00000-000000" in prefix for prefix in prefixes) != keeps_time
   create("whole", [path])
   assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 def test_the_advice_for_other_text_makes_records_of_it(create, tmp_path, monkeypatch):
   (path,) = _write_texts(tmp_path, [40])
-  make_block = local.Worker.make_block
+  make_block = local.make_block
 
   def cut_and_make(*arguments):
     os.truncate(path, 2000)
@@ -419,7 +405,7 @@ def test_the_advice_for_other_text_makes_records_of_it(create, tmp_path, monkeyp
 
   scratch = str(tmp_path / "scratch")
   with monkeypatch.context() as patch:
-    patch.setattr(local.Worker, "make_block", cut_and_make)
+    patch.setattr(local, "make_block", cut_and_make)
     with pytest.raises(UserError, match="for other text remove") as refused:
       create("out", [path], work_dir=scratch)
   for directory in re.findall(r"\S+/_unfinished", str(refused.value)):
@@ -494,12 +480,12 @@ def test_a_kill_while_it_cleans_up_leaves_what_the_next_start_removes(
 
 
 # Numbers of passes and files that would fill a disk.
-_TOO_MANY = {("dupe_factor", 2**31 - 1), ("num_shards", 99_999), ("num_eval_shards", 99_999)}
+_TOO_MANY = {("dupe_factor", 2**31 - 1), ("num_shards", 99_999)}
 _FLAG_VALUES = [
   *(value for value in documented_values(CorpusOptions, RecordSettings) if value not in _TOO_MANY),
   *itertools.product(["ngram_distribution"], ["inverse", "uniform", "reverse", "3,2,1"]),
   *itertools.product(["do_lower_case", "keep_accents"], [True, False]),
-  *itertools.product(["num_shards", "num_eval_shards"], [30]),
+  ("num_shards", 30),
   *itertools.product(["num_workers"], [1, 1024]),
 ]
 
@@ -545,23 +531,18 @@ class _Deadly:
 
 
 @pytest.mark.parametrize("found_by", ["result", "submit"])
-def test_a_killed_worker_is_one_line(corpus, tiny_tokenizer, tmp_path, monkeypatch, found_by):
-  monkeypatch.setattr(local, "_WORTH_PROCESSES", 0)
-  monkeypatch.setattr(job, "SMALLEST_BLOCK", 1000)
-  options = CorpusOptions(input_format="lines")
-  work = job.make_job(
-    corpus, str(tmp_path), tokenizer=tiny_tokenizer, settings=_CHOICES, options=options
-  )
-  with contextlib.closing(local._Workers(work, 2)) as workers:
+def test_a_killed_worker_is_one_line(found_by):
+  def items(pool):
+    yield _Deadly()
+    while found_by == "submit" and not pool._broken:
+      time.sleep(0.05)
+    yield 0
 
-    def tasks():
-      yield local.Worker.make_file, _Deadly()
-      while found_by == "submit" and not workers._pool._broken:
-        time.sleep(0.05)
-      yield local.Worker.make_file, 0
-
-    with pytest.raises(UserError, match="Give the same command again"):
-      list(workers.run(tasks()))
+  with (
+    pytest.raises(UserError, match="Give the same command again"),
+    local._workers(2) as each,
+  ):
+    list(each(abs, items(each.args[0])))
 
 
 def test_the_estimate_is_near_and_comes_before_the_work(
@@ -612,5 +593,5 @@ def test_records_without_room_are_refused_before_the_work(
 
 
 def test_a_corpus_has_a_file_for_each_192_mb_of_records():
-  decided = RecordSettings(dupe_factor=40, num_eval_shards=3).with_num_shards(100_000_000)
-  assert (decided.num_shards, decided.num_eval_shards) == (27, 3)
+  decided = RecordSettings(dupe_factor=40, eval_fraction=0.1).with_num_shards(100_000_000)
+  assert [decided.num_shards_of(split) for split in ("train", "eval")] == [24, 3]

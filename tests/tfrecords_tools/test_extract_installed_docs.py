@@ -82,25 +82,27 @@ def environment(tmp_path, monkeypatch):
   return root
 
 
-def _extract(output, *, num_files=2, **changes):
-  """The texts of the files that are written."""
-  settings = Extraction(output_dir=str(output), num_files=num_files, **changes)
-  assert f"{num_files} file(s) of {output}" in extract(settings)
-  return [path.read_text() for path in sorted(output.iterdir())]
+def _extract(output, **changes):
+  """The texts of the files that are written, without empty ones."""
+  settings = Extraction(output_dir=str(output), **changes)
+  assert f"4 files of {output}" in extract(settings)
+  texts = [path.read_text() for path in sorted(output.iterdir())]
+  assert len(texts) == 4
+  return [text for text in texts if text]
 
 
 def test_each_sentence_once_and_the_same_bytes_again(tmp_path, environment):
   texts = _extract(tmp_path / "one")
   assert texts == ["\n".join(_PROSE) + "\n\n", _OTHER.replace(". ", ".\n") + "\n\n"]
   assert _extract(tmp_path / "two") == texts
-  assert _extract(tmp_path / "three", num_files=1, max_megabytes=1e-5) == texts[:1]
+  assert _extract(tmp_path / "three", max_megabytes=1e-5) == texts[:1]
 
 
 def test_a_docstring_can_be_a_document(tmp_path, environment):
-  (text,) = _extract(tmp_path / "out", num_files=1, documents="docstring")
+  texts = _extract(tmp_path / "out", documents="docstring")
   documents = [
     _PROSE[:3],
     _PROSE[3:7],
     _OTHER.replace(". ", ".\n").split("\n"),
   ]  # One has two sentences only.
-  assert text == "".join("\n".join([*document, "", ""]) for document in documents)
+  assert texts == ["\n".join([*document, "", ""]) for document in documents]

@@ -57,6 +57,13 @@ def test_bytes_that_are_not_utf8(tokenizer: AlbertTokenizer, module: GraphTokeni
   assert got[1] == []
 
 
+def test_bytes_that_are_not_utf8_behind_a_mask(module: GraphTokenizer):
+  raw = [b"the [MASK] black cat \xff", b"the [MASK]\xffcat"]
+  texts = [text.decode(errors="replace") for text in raw]
+  got = module.tokenize(tf.constant(raw), allow_mask=True).to_list()
+  assert got == module.tokenize(tf.constant(texts), allow_mask=True).to_list()
+
+
 @pytest.mark.parametrize("max_length", [5, 6, 7, 8, 9, 12, 64])
 @pytest.mark.parametrize("pairs", [None, _PAIRS])
 def test_batches_equal_python(

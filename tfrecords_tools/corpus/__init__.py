@@ -2,6 +2,12 @@
 
 from tfrecords_tools.corpus.bytestreams import expected_text_bytes
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
-from tfrecords_tools.corpus.reader import detect_format, iter_documents
+from tfrecords_tools.corpus.reader import describe_format, iter_documents
 
-__all__ = ["CorpusOptions", "CorpusStats", "detect_format", "expected_text_bytes", "iter_documents"]
+__all__ = [
+  "CorpusOptions",
+  "CorpusStats",
+  "describe_format",
+  "expected_text_bytes",
+  "iter_documents",
+]

@@ -37,6 +37,14 @@ def expected_text_bytes(path: str, num_bytes: int) -> int:
   return num_bytes * _EXPANSION.get(os.path.splitext(path)[1], 1)
 
 
+def text_ending(path: str) -> str:
+  """The end of a file's name, without that of its compression: .xml of dump.xml.bz2."""
+  name, ending = os.path.splitext(path)
+  if ending in _EXPANSION:
+    ending = os.path.splitext(name)[1]
+  return ending
+
+
 def read_chunks(path: str) -> Generator[bytes, None, None]:
   """Yields the bytes of a file, decompressed as its first bytes tell.
 

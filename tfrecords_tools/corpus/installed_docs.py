@@ -27,6 +27,7 @@ _SKIPPED = re.compile(
   r"|(_pb2|_pb2_grpc|_tests?)\.py$"
 )
 _SKIPPED_FOLDERS = re.compile(r"\.|(site|dist)-packages$")
+_NUM_FILES = 4  # That the documents are divided into.
 _FILES_AT_ONCE = 32  # Of a worker process.
 # Underlined, or "Args:".
 _HEADING = re.compile(r"\A(?:.*\n([-=~^\"'*+#._])\1{2,}|[A-Za-z][A-Za-z ]{1,30}:)(?:\n|$)")
@@ -68,9 +69,6 @@ class Extraction(Settings):
     "A document is all text of a module, or one docstring. Sentence order is easier to learn in "
     "docstrings.",
   )
-  num_files: int = setting(
-    4, "Number of files that the documents are divided into.", minimum=1, maximum=99_999
-  )
 
 
 def extract(settings: Extraction) -> str:
@@ -102,13 +100,13 @@ def extract(settings: Extraction) -> str:
         pool.shutdown(wait=False, cancel_futures=True)
         break
 
-  for index in range(settings.num_files):
-    text = "".join(_as_text(document) for document in documents[index :: settings.num_files])
-    name = f"docs-{index:05d}-of-{settings.num_files:05d}.txt"
+  for index in range(_NUM_FILES):
+    text = "".join(_as_text(document) for document in documents[index::_NUM_FILES])
+    name = f"docs-{index:05d}-of-{_NUM_FILES:05d}.txt"
     files.write_text(os.path.join(settings.output_dir, name), text)
   return (
     f"{len(documents):,} documents with {sum(map(len, documents)):,} sentences, "
-    f"{size / 1e6:.1f} MB, from {len(sources):,} source files in {settings.num_files} file(s) of "
+    f"{size / 1e6:.1f} MB, from {len(sources):,} source files in {_NUM_FILES} files of "
     f"{settings.output_dir}"
   )
 

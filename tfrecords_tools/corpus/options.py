@@ -27,7 +27,8 @@ class CorpusOptions(Settings):
 
   input_format: str = setting(
     "auto",
-    "Format of the text. auto: recognised by the name and first bytes of each file.",
+    "Format of the text. auto: by the end of each file's name, and of plain text by its blank "
+    "lines.",
     choices=("auto", "lines", "paragraphs", "mediawiki", "jsonl", "parquet"),
   )
   language: str = setting(
@@ -55,7 +56,7 @@ class CorpusOptions(Settings):
 
 @dataclasses.dataclass
 class CorpusStats:
-  """Counts over everything read so far; `add` adds those of another worker."""
+  """Counts over everything read so far; `a + b` of what two workers read."""
 
   files: int = 0
   empty_files: int = 0
@@ -70,17 +71,17 @@ class CorpusStats:
   # Files of each.
   formats: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
-  def add(self, fields: dict[str, Any]) -> None:
-    """Adds what `to_dict` gave."""
-    for name, value in fields.items():
-      if name == "formats":
-        self.formats.update(value)
-      else:
-        setattr(self, name, getattr(self, name) + value)
+  def __add__(self, other: "CorpusStats") -> "CorpusStats":
+    names = [field.name for field in dataclasses.fields(self)]
+    return CorpusStats(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
   def to_dict(self) -> dict[str, Any]:
     # In a fixed order, so that the manifest does not depend on which worker was first.
     return dataclasses.asdict(self) | {"formats": dict(sorted(self.formats.items()))}
+
+  @classmethod
+  def from_dict(cls, fields: dict[str, Any]) -> "CorpusStats":
+    return cls(**fields | {"formats": collections.Counter(fields["formats"])})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,14 +1,12 @@
-"""Reads files as documents: `iter_documents`, which all data tools use, recognises the format."""
+"""Reads files as documents: `iter_documents`, which all data tools use, chooses the reader."""
 
 from collections.abc import Iterable, Iterator
 import contextlib
 import itertools
-import json
-import re
 
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus import mediawiki, structured, text
-from tfrecords_tools.corpus.bytestreams import read_chunks, split_head
+from tfrecords_tools.corpus.bytestreams import read_chunks, split_head, text_ending
 from tfrecords_tools.corpus.options import CorpusFile, CorpusOptions, CorpusStats, Part
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -19,13 +17,22 @@ _MAX_BAD_SHARE = (
 )
 _BINARY = (
   "Input must be text (plain or compressed by gzip, bzip2, xz or zstd) or Parquet. Received: {}, "
-  "which is binary. Leave it out of --input."
+  "which is binary. Leave it out of --input; for Parquet of another name than .parquet pass "
+  "--input_format=parquet."
 )
-# Beginnings that plain text does not have. Prose may begin with a bracket, a quote or "<", and hold
-# commas.
-_NOT_PLAIN = {
-  "HTML or XML": r"<(!doctype|\?xml|html)\b|<(!--|[a-z][^<>]*>).*?</[a-z]+\s*>",
-  "JSON": r'\{\s*"([^"\\]|\\.)*"\s*:|\[\s*(\{\s*"|\[\s*"|"([^"\\]|\\.)*"\s*(,\s*"|\]))',
+# The format of a file by the end of its name; other files are plain text.
+_FORMAT_OF_ENDING = {
+  ".jsonl": "jsonl",
+  ".json": "jsonl",
+  ".parquet": "parquet",
+  ".xml": "mediawiki",
+}
+_TABLES = (".csv", ".tsv")
+_MARKUP = ("<", "{")  # HTML, XML and JSON begin with it, and hardly a text.
+# What `auto` says of the two formats of plain text.
+_MEANING = {
+  "lines": ": a line is a sentence, a blank line ends a document",
+  "paragraphs": ": a blank line ends a paragraph, three end a document",
 }
 _READERS = {
   "lines": text.read_sentence_lines,
@@ -135,61 +142,35 @@ def _checked(chunks: Iterable[bytes], path: str, stats: CorpusStats) -> Iterator
     yield chunk
 
 
-def detect_format(path: str, options: CorpusOptions) -> str:
-  """The format with which `iter_documents` reads a file."""
+def describe_format(path: str, options: CorpusOptions) -> str:
+  """What `auto` takes a file for, in one line."""
   with contextlib.closing(read_chunks(path)) as chunks:
-    return _detect(split_head(chunks)[0], path, options)
+    kind = _detect(split_head(chunks)[0], path, options)
+  return f"--input_format=auto: {path} is read as {kind}{_MEANING.get(kind, '')}"
 
 
 def _detect(head: bytes, path: str, options: CorpusOptions) -> str:
-  """The format of a file: the one that is named, or the one that it begins like."""
-  is_auto = options.input_format == "auto"
-  if options.input_format == "parquet" or (is_auto and head.startswith(structured.PARQUET_MAGIC)):
-    return "parquet"
-  _check_is_text(head, path)
-  if not is_auto:
-    return options.input_format
-  if not head:
-    return "lines"
+  """The format of a file: as it is named, else by its name, or by the blank lines of a text."""
+  kind: str | None = options.input_format
+  if kind == "auto":
+    ending = text_ending(path)
+    kind = _FORMAT_OF_ENDING.get(ending)
+    if ending in _TABLES:
+      raise _not_plain(path, "is a table")
+  if kind != "parquet":
+    _check_is_text(head, path)
+  if kind is not None:
+    return kind
 
-  # Formats with a mark at their beginning.
   start = head.decode("utf-8-sig", errors="replace").lstrip()
-  if re.match(r"(<\?xml[^>]*>\s*)?<mediawiki\b", start):
-    return "mediawiki"
-  if re.match(r"<doc\s[^>]*\bid=", start):
-    raise UserError(
-      f"WikiExtractor's output must be JSON lines. Received: {path}, with blocks <doc …>. Run it "
-      "with --json, or give the dump itself."
-    )
-  if start.startswith("{") and _is_json_lines(start):
-    return "jsonl"
-  other_kind = None
-  for kind, beginning in _NOT_PLAIN.items():
-    if re.match(beginning, start, re.DOTALL | re.IGNORECASE):
-      other_kind = kind
-  if text.is_table(start):
-    other_kind = "a table, as CSV"
-  if other_kind:
-    raise UserError(
-      "--input_format=auto takes plain text, MediaWiki dumps, Parquet, and JSON with one object a "
-      f"line. Received: {path}, which begins like {other_kind}. Convert it, or if it is text pass "
-      "--input_format=lines or paragraphs."
-    )
-
-  # Plain text.
-  plain_format = text.plain_format(start)
-  if plain_format is None:
-    raise UserError(
-      f"--input_format=auto must be certain. Received: {path}, with single sentences as lines and "
-      "blank lines between them: each may be a document of its own (--input_format=lines), or a "
-      "paragraph of one document (--input_format=paragraphs). Pass the one that is meant."
-    )
-  return plain_format
+  if start.startswith(_MARKUP):
+    raise _not_plain(path, f"begins with {start[:1]!r}")
+  return "paragraphs" if text.has_paragraphs(start) else "lines"
 
 
-def _is_json_lines(start: str) -> bool:
-  first_line, _, following = start.partition("\n")
-  try:
-    return isinstance(json.loads(first_line), dict)
-  except ValueError:
-    return not following  # A first record longer than the head.
+def _not_plain(path: str, reason: str) -> UserError:
+  return UserError(
+    "--input_format=auto takes plain text, and by the end of their names JSON lines (.jsonl, "
+    f".json), Parquet (.parquet) and MediaWiki dumps (.xml). Received: {path}, which {reason}. "
+    "Convert it, or name its format with --input_format."
+  )

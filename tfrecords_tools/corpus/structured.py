@@ -10,7 +10,6 @@ from albert_tf.errors import UserError
 from tfrecords_tools.corpus.bytestreams import decode, read_text_lines
 from tfrecords_tools.corpus.options import CorpusFile, Part
 
-PARQUET_MAGIC = b"PAR1"
 _PARQUET_ROWS = 64  # Rows decoded at a time.
 
 

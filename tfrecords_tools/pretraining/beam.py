@@ -8,7 +8,6 @@ start; Beam repeats failed bundles. Either writes the same files over.
 
 from collections.abc import Iterable, Iterator, Sequence
 import contextlib
-import functools
 import math
 import os
 import re
@@ -22,12 +21,12 @@ from albert_tf import files, json_files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from tfrecords_tools.pretraining.job import PLAN_NAME, Job
-from tfrecords_tools.pretraining.settings import RECORD_BYTES_PER_TEXT_BYTE, SPLITS, Json
+from tfrecords_tools.pretraining.settings import RECORD_BYTES_PER_TEXT_BYTE, SPLITS
 from tfrecords_tools.pretraining.stages import (
   KEY_SPACE,
   Block,
-  BlockMaker,
-  BlockResult,
+  Result,
+  make_instances,
   read_blocks,
   read_description,
   write_shard,
@@ -45,7 +44,7 @@ _USER_ERROR = re.compile(r"^albert_tf\.\w+\.(?:User|Store|MissingFile)Error: (.+
 _STEP = re.compile(r" \[while running '[^']*'\]")
 
 
-def make_on_beam(job: Job, arguments: Sequence[str] = ()) -> tuple[BlockResult, list[RecordFile]]:
+def make_on_beam(job: Job, arguments: Sequence[str] = ()) -> tuple[Result, list[RecordFile]]:
   """The `Runner` on Apache Beam.
 
   Args:
@@ -61,14 +60,14 @@ def make_on_beam(job: Job, arguments: Sequence[str] = ()) -> tuple[BlockResult, 
   distributed_files = input_files | "distribute files" >> beam.Reshuffle()
   blocks = distributed_files | "blocks" >> beam.FlatMap(_read_blocks, job)
   distributed_blocks = blocks | "distribute blocks" >> beam.Reshuffle()
-  make_instances = beam.ParDo(_MakeInstances(job)).with_outputs("result", main="records")
-  made = distributed_blocks | "instances" >> make_instances
+  make_records = beam.FlatMap(_make_records, job).with_outputs("result", main="records")
+  made = distributed_blocks | "instances" >> make_records
 
   by_file = made.records | "by file" >> beam.GroupByKey()
   _ = by_file | "sort and write" >> beam.Map(_write_file, job)
   result_path = os.path.join(job.work_dir, _RESULT_NAME)
   total = made.result | "add up" >> beam.CombineGlobally(_total, job)
-  _ = total | "describe" >> beam.Map(functools.partial(json_files.write, result_path))
+  _ = total | "describe" >> beam.Map(_write_result, result_path)
   _run(pipeline)
 
   record_files = []
@@ -78,9 +77,7 @@ def make_on_beam(job: Job, arguments: Sequence[str] = ()) -> tuple[BlockResult, 
       if record_file is None:  # No record fell into it.
         record_file = write_shard(job, name, split, ())
       record_files.append(record_file)
-  result = BlockResult(job)
-  result.add(json_files.read(result_path))
-  return result, record_files
+  return Result.from_json(json_files.read(result_path), job), record_files
 
 
 def _check_shards(job: Job) -> None:
@@ -111,25 +108,16 @@ def _read_blocks(file_index: int, job: Job) -> Iterator[Block]:
   return read_blocks(job, file_index)
 
 
-class _MakeInstances(beam.DoFn):
+def _make_records(block: Block, job: Job) -> Iterator[Any]:
   """A block to ((split, number of the final file), ordered record), and its result."""
-
-  def __init__(self, job: Job):
-    self._job = job
-
-  def setup(self) -> None:
-    # Beam calls it on each worker: a `BlockMaker` has a tokenizer, which cannot be sent.
-    self._make = BlockMaker(self._job)
-
-  def process(self, block: Block) -> Iterator[Any]:
-    result = BlockResult(self._job)
-    for split, instances_of_split in self._make(block, result):
-      num_shards = self._job.settings.num_shards_of(split)
-      for instances in instances_of_split:
-        for key, record in zip(instances.keys.tolist(), instances.records, strict=True):
-          shard = key * num_shards // KEY_SPACE
-          yield (split, shard), _ORDER.pack(key, block.file_index, block.index) + record
-    yield beam.pvalue.TaggedOutput("result", result.to_json())
+  result = Result.of_nothing(job)
+  for split, instances_of_split in make_instances(job, block, result):
+    num_shards = job.settings.num_shards_of(split)
+    for instances in instances_of_split:
+      for key, record in zip(instances.keys.tolist(), instances.records, strict=True):
+        shard = key * num_shards // KEY_SPACE
+        yield (split, shard), _ORDER.pack(key, block.file_index, block.index) + record
+  yield beam.pvalue.TaggedOutput("result", result)
 
 
 def _write_file(element: tuple[tuple[str, int], Iterable[bytes]], job: Job) -> None:
@@ -139,12 +127,12 @@ def _write_file(element: tuple[tuple[str, int], Iterable[bytes]], job: Job) -> N
   write_shard(job, job.settings.shard_names(split)[shard], split, records)
 
 
-def _total(results: Iterable[Json], job: Job) -> Json:
-  """Adds results of blocks."""
-  total = BlockResult(job)
-  for fields in results:
-    total.add(fields)
-  return total.to_json()
+def _total(results: Iterable[Result], job: Job) -> Result:
+  return sum(results, Result.of_nothing(job))
+
+
+def _write_result(result: Result, path: str) -> None:
+  json_files.write(path, result.to_json())
 
 
 def _run(pipeline: Any) -> None:

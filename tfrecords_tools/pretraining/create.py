@@ -13,10 +13,10 @@ from albert_tf import files
 from albert_tf.errors import UserError
 from albert_tf.lock import DirectoryLock
 from albert_tf.records import Manifest, RecordFile
-from tfrecords_tools.corpus import detect_format
+from tfrecords_tools.corpus import describe_format
 from tfrecords_tools.pretraining.job import Job, input_of
 from tfrecords_tools.pretraining.settings import PASSES_OF_READING
-from tfrecords_tools.pretraining.stages import BlockMaker, BlockResult, read_blocks, record_bytes
+from tfrecords_tools.pretraining.stages import Result, make_instances, read_blocks, record_bytes
 from tfrecords_tools.pretraining.statistics import baseline
 
 _WORTH_AN_ESTIMATE = 64 << 20  # Bytes of text times passes; fewer take seconds.
@@ -26,7 +26,7 @@ _CERTAIN_SHARE = 0.8
 
 
 # Makes all instances and writes the final files into `job.stage_dir`, in their order.
-Runner = Callable[[Job], tuple[BlockResult, list[RecordFile]]]
+Runner = Callable[[Job], tuple[Result, list[RecordFile]]]
 
 
 def create_records(
@@ -60,9 +60,7 @@ def create_records(
 
   # What the user should know before hours of work.
   if job.options.input_format == "auto":
-    first_path = job.paths[0]
-    first_format = detect_format(first_path, job.options)
-    notice(f"--input_format=auto: {first_path} is read as {first_format}")
+    notice(describe_format(job.paths[0], job.options))
   work = estimate(job)
   if work is not None:
     notice(str(work))
@@ -122,12 +120,11 @@ def estimate(job: Job) -> Estimate | None:
   # The sample: one block, in one pass.
   settings = dataclasses.replace(job.settings, dupe_factor=1)
   sample = dataclasses.replace(job, settings=settings, block_bytes=_SAMPLE_BYTES)
-  make_instances = BlockMaker(sample)
   largest_file = job.text_sizes.index(max(job.text_sizes))
   start = time.monotonic()
   block = next(read_blocks(sample, largest_file))
   sample_bytes = 0
-  for _, instances_of_split in make_instances(block, BlockResult(sample)):
+  for _, instances_of_split in make_instances(sample, block, Result.of_nothing(sample)):
     sample_bytes += sum(map(record_bytes, instances_of_split))
   seconds = time.monotonic() - start
 
@@ -183,7 +180,7 @@ def _existing_folder(directory: str) -> str:
   return path
 
 
-def _check_result(result: BlockResult, job: Job) -> None:
+def _check_result(result: Result, job: Job) -> None:
   """Raises `UserError` where a split has no instances."""
   num_train = result.statistics["train"].num_instances
   num_eval = result.statistics["eval"].num_instances
@@ -201,7 +198,7 @@ def _check_result(result: BlockResult, job: Job) -> None:
   )
 
 
-def _make_manifest(job: Job, result: BlockResult, record_files: Sequence[RecordFile]) -> Manifest:
+def _make_manifest(job: Job, result: Result, record_files: Sequence[RecordFile]) -> Manifest:
   settings = job.settings
   statistics = {split: counts.summary() for split, counts in result.statistics.items()}
   return Manifest(

@@ -28,7 +28,7 @@ from tfrecords_tools.pretraining.settings import Json, RecordSettings
 
 STAGE_DIR_NAME = "_unfinished"
 PLAN_NAME = "plan.json"
-CODE_VERSION = 4  # Raise it when the same settings begin to give other bytes.
+CODE_VERSION = 5  # Raise it when the same settings begin to give other bytes.
 # Their versions decide the bytes: tokens, sentences, and the readers of formats other than text.
 _PACKAGES = ("mwparserfromhell", "mwxml", "pyarrow", "sentencepiece", "sentencex")
 _AT_ONCE = 16  # Files looked at together: a bucket takes its time to answer for each.
@@ -78,8 +78,8 @@ class Job:
     """Final files carry it, so that none of another plan is ever taken."""
     return _sha256(self.plan)
 
-  def block_sha256(self, file_index: int) -> str:
-    """The same for the blocks of a file: a change of another input file does not matter to them."""
+  def file_sha256(self, file_index: int) -> str:
+    """The same for a file of text: a change of another input file does not matter to it."""
     plan = dict(self.plan, input=self.plan["input"][file_index], block_bytes=self.block_bytes)
     return _sha256(plan)
 

@@ -71,13 +71,8 @@ class RecordSettings(Settings):
   random_seed: int = setting(12345, "Seed of all random choices.", minimum=0, maximum=2**63 - 1)
   num_shards: int = setting(
     0,
-    "Number of training files; 0: one for each 192 MB of records.",
-    minimum=0,
-    maximum=_MOST_SHARDS,
-  )
-  num_eval_shards: int = setting(
-    0,
-    "Number of evaluation files; 0: one for each 192 MB of records.",
+    "Number of training files; 0: one for each 192 MB of records. Evaluation files are of that "
+    "size.",
     minimum=0,
     maximum=_MOST_SHARDS,
   )
@@ -109,29 +104,23 @@ class RecordSettings(Settings):
     return ngram_probabilities(self.ngram, self.ngram_distribution)
 
   def with_num_shards(self, text_bytes: int) -> Self:
-    """The settings with the numbers of files that they leave open, for a corpus of `text_bytes`."""
+    """The settings with the number of files, if they leave it open, for a corpus of `text_bytes`."""
+    if self.num_shards:
+      return self
     # An estimate is enough: files of 150 or 250 MB are as good.
     record_bytes = RECORD_BYTES_PER_TEXT_BYTE * text_bytes * self.dupe_factor
-    num_train = _num_shards((1 - self.eval_fraction) * record_bytes)
-    num_eval = _num_shards(self.eval_fraction * record_bytes)
-    return dataclasses.replace(
-      self,
-      num_shards=self.num_shards or num_train,
-      num_eval_shards=self.num_eval_shards or num_eval,
-    )
+    num_train = round((1 - self.eval_fraction) * record_bytes / _SHARD_BYTES)
+    return dataclasses.replace(self, num_shards=min(max(1, num_train), _MOST_SHARDS))
 
   def num_shards_of(self, split: str) -> int:
     if split == "train":
       return self.num_shards
     if self.eval_fraction == 0:
       return 0
-    return self.num_eval_shards
+    # Of about the size of the others.
+    return max(1, round(self.num_shards * self.eval_fraction / (1 - self.eval_fraction)))
 
   def shard_names(self, split: str) -> list[str]:
     """Names of the files of a split."""
     total = self.num_shards_of(split)
     return [f"{split}-{shard:05d}-of-{total:05d}.tfrecord" for shard in range(total)]
-
-
-def _num_shards(record_bytes: float) -> int:
-  return min(max(1, round(record_bytes / _SHARD_BYTES)), _MOST_SHARDS)

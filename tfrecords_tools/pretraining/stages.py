@@ -1,6 +1,6 @@
 """The four stages from text to a file of records: read, make, sort, write.
 
-  read_blocks → BlockMaker → write_runs, read_sorted → write_shard
+  read_blocks → make_instances → write_runs, read_sorted → write_shard
 
 `local.py` runs them in processes of this machine. `beam.py` runs them on Apache Beam, which sorts
 by itself.
@@ -8,8 +8,10 @@ by itself.
 
 from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
+import functools
 import itertools
 import os
+from typing import NamedTuple, Self
 
 import google_crc32c
 import numpy as np
@@ -18,13 +20,14 @@ from albert_tf import files, json_files
 from albert_tf.errors import UserError
 from albert_tf.records import RecordFile
 from albert_tf.records.shard_index import ShardIndexer
+from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.corpus import CorpusStats, iter_documents
 from tfrecords_tools.pretraining.documents import BlockTokenizer, TokenizedDocument, portions
 from tfrecords_tools.pretraining.instances import InstanceMaker, Instances
 from tfrecords_tools.pretraining.job import Job
 from tfrecords_tools.pretraining.randomness import Stream, is_held_out
 from tfrecords_tools.pretraining.segments import SegmentPair, make_pairs
-from tfrecords_tools.pretraining.settings import SPLITS, Json
+from tfrecords_tools.pretraining.settings import SPLITS, Json, RecordSettings
 from tfrecords_tools.pretraining.statistics import Statistics, torn_pieces
 
 KEY_SPACE = 1 << 64  # Every key is below it.
@@ -38,9 +41,7 @@ _TOKENS_AT_ONCE = 1 << 16  # Of instances made together.
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-  """Consecutive whole documents of one file: the unit of work.
-
-  It bounds memory, and a restart skips finished ones.
+  """Consecutive whole documents of one file: the unit of work, which bounds memory.
 
   Args:
     file_index: the file's number among the inputs.
@@ -90,8 +91,9 @@ def _text_size(document: Sequence[str]) -> int:
 # Make.
 
 
-class BlockResult:
-  """What is known of the records of some blocks.
+@dataclasses.dataclass
+class Result:
+  """What is known of the records of some blocks; `a + b` of the blocks of both.
 
   Attributes:
     statistics: by split.
@@ -99,96 +101,139 @@ class BlockResult:
     runs: sorted records on disk, where the runner keeps them so.
   """
 
-  def __init__(self, job: Job):
+  statistics: dict[str, Statistics]
+  corpus: CorpusStats
+  runs: list["Run"]
+
+  @classmethod
+  def of_nothing(cls, job: Job) -> Self:
     vocab_size = job.tokenizer.vocab_size
-    self.statistics = {split: Statistics(job.settings, vocab_size) for split in SPLITS}
-    self.corpus = CorpusStats()
-    self.runs: list[Run] = []
+    statistics = {split: Statistics.zeros(job.settings, vocab_size) for split in SPLITS}
+    return cls(statistics, CorpusStats(), [])
+
+  def __add__(self, other: "Result") -> "Result":
+    return Result(
+      statistics={split: self.statistics[split] + other.statistics[split] for split in SPLITS},
+      corpus=self.corpus + other.corpus,
+      runs=self.runs + other.runs,
+    )
 
   def to_json(self) -> Json:
+    """For a file, by which a later process knows what is done."""
     statistics = {split: counts.to_json() for split, counts in self.statistics.items()}
     runs = [dataclasses.asdict(run) for run in self.runs]
     return {"statistics": statistics, "corpus": self.corpus.to_dict(), "runs": runs}
 
-  def add(self, fields: Json) -> None:
-    """Adds what `to_json` gave."""
-    for split in SPLITS:
-      self.statistics[split].add(fields["statistics"][split])
-    self.corpus.add(fields["corpus"])
-    self.runs += [Run(**run) for run in fields["runs"]]
+  @classmethod
+  def from_json(cls, fields: Json, job: Job) -> Self:
+    vocab_size = job.tokenizer.vocab_size
+    statistics = {
+      split: Statistics.from_json(fields["statistics"][split], job.settings, vocab_size)
+      for split in SPLITS
+    }
+    runs = [Run(**run) for run in fields["runs"]]
+    return cls(statistics, CorpusStats.from_dict(fields["corpus"]), runs)
 
 
-class BlockMaker:
-  """Makes all instances of a block, in a fixed order."""
+def make_instances(
+  job: Job, block: Block, result: Result
+) -> Iterator[tuple[str, Iterator[Instances]]]:
+  """Makes all instances of a block, in a fixed order.
 
-  def __init__(self, job: Job):
-    self._settings = job.settings
-    self._tokenize = BlockTokenizer(job.tokenizer, job.settings.whole_word)
-    self._make = InstanceMaker(job.tokenizer, job.settings)
-    self._unk_id = job.tokenizer.unk_id
-    self._is_torn = np.zeros(job.tokenizer.vocab_size, bool)
-    if job.settings.whole_word == "original":
-      self._is_torn = torn_pieces(job.tokenizer)
+  Yields each split with its instances, some at a time, and counts them in `result`.
+  """
+  if block.corpus is not None:
+    result.corpus += block.corpus
+  tools = _tools_of(job.tokenizer, job.settings)
+  documents_of = _tokenize_by_split(block, job.settings, tools)
+  for purpose, split in enumerate(SPLITS):
+    documents = documents_of[split]
+    statistics = result.statistics[split]
+    statistics.add_documents(documents, unk_id=job.tokenizer.unk_id, is_torn=tools.is_torn)
+    # Any worker can make this block: its random numbers depend on nothing before it.
+    stream = Stream(
+      seed=job.settings.random_seed,
+      file_index=block.file_index,
+      document=block.first_document,
+      purpose=purpose,
+    )
+    pairs = _make_pairs(documents, stream, job.settings)
+    yield split, _mask(pairs, stream, job.settings, tools, statistics)
 
-  def __call__(
-    self, block: Block, result: BlockResult
-  ) -> Iterator[tuple[str, Iterator[Instances]]]:
-    """Yields each split with its instances, some at a time, and counts them in `result`."""
-    settings = self._settings
-    if block.corpus is not None:
-      result.corpus.add(block.corpus.to_dict())
 
-    documents_of = self._tokenize_by_split(block)
-    for purpose, split in enumerate(SPLITS):
-      statistics = result.statistics[split]
-      statistics.add_documents(documents_of[split], unk_id=self._unk_id, is_torn=self._is_torn)
-      # Any worker can make this block: its random numbers depend on nothing before it.
-      stream = Stream(
-        seed=settings.random_seed,
-        file_index=block.file_index,
-        document=block.first_document,
-        purpose=purpose,
-      )
-      yield split, self._instances(documents_of[split], stream, statistics)
+class _Tools(NamedTuple):
+  """What is made of a vocabulary once, because it takes long.
 
-  def _tokenize_by_split(self, block: Block) -> dict[str, list[TokenizedDocument]]:
-    """The documents of each split; some may be without text."""
-    settings = self._settings
-    max_sentence_tokens = None
-    if not settings.is_original:
-      # So that two sentences, one in each segment, always fit.
-      max_sentence_tokens = settings.max_num_tokens // 2
-    tokenized = self._tokenize(block.documents, max_sentence_tokens=max_sentence_tokens)
+  Attributes:
+    tokenize: documents to ids.
+    mask: pairs of segments to instances.
+    is_torn: bool [V], as `torn_pieces`; of other rules for words none is.
+  """
 
-    documents_of: dict[str, list[TokenizedDocument]] = {split: [] for split in SPLITS}
-    # The first document whatever is drawn, so that a small corpus has one for evaluation.
-    is_for_eval = block.file_index == block.first_document == 0 and settings.eval_fraction > 0
-    for sentences, document in zip(block.documents, tokenized, strict=True):
-      is_drawn = is_held_out(sentences, settings.random_seed, settings.eval_fraction)
-      if is_for_eval or is_drawn:
-        documents_of["eval"].append(document)
-      else:
-        documents_of["train"].append(document)
-      is_for_eval = False
-    return documents_of
+  tokenize: BlockTokenizer
+  mask: InstanceMaker
+  is_torn: np.ndarray
 
-  def _instances(
-    self, documents: Sequence[TokenizedDocument], stream: Stream, statistics: Statistics
-  ) -> Iterator[Instances]:
-    """The instances of all passes over the documents of a block and split."""
-    pairs = self._pairs(documents, stream)
-    num_at_once = max(1, _TOKENS_AT_ONCE // self._settings.max_seq_length)
-    while pairs_at_once := list(itertools.islice(pairs, num_at_once)):
-      instances = self._make(pairs_at_once, stream)
-      statistics.add_instances(instances)
-      yield instances
 
-  def _pairs(self, documents: Sequence[TokenizedDocument], stream: Stream) -> Iterator[SegmentPair]:
-    with_text = [document for document in documents if document.num_sentences]
-    for document in with_text:
-      for _ in range(self._settings.dupe_factor):
-        # A second segment of another document is never one of the other split.
-        yield from make_pairs(document, stream, self._settings, candidates=with_text)
+@functools.lru_cache(maxsize=1)
+def _tools_of(tokenizer: Tokenizer, settings: RecordSettings) -> _Tools:
+  is_torn = np.zeros(tokenizer.vocab_size, bool)
+  if settings.whole_word == "original":
+    is_torn = torn_pieces(tokenizer)
+  return _Tools(
+    tokenize=BlockTokenizer(tokenizer, settings.whole_word),
+    mask=InstanceMaker(tokenizer, settings),
+    is_torn=is_torn,
+  )
+
+
+def _tokenize_by_split(
+  block: Block, settings: RecordSettings, tools: _Tools
+) -> dict[str, list[TokenizedDocument]]:
+  """The documents of each split; some may be without text."""
+  max_sentence_tokens = None
+  if not settings.is_original:
+    # So that two sentences, one in each segment, always fit.
+    max_sentence_tokens = settings.max_num_tokens // 2
+  tokenized = tools.tokenize(block.documents, max_sentence_tokens=max_sentence_tokens)
+
+  documents_of: dict[str, list[TokenizedDocument]] = {split: [] for split in SPLITS}
+  # The first document whatever is drawn, so that a small corpus has one for evaluation.
+  is_for_eval = block.file_index == block.first_document == 0 and settings.eval_fraction > 0
+  for sentences, document in zip(block.documents, tokenized, strict=True):
+    is_drawn = is_held_out(sentences, settings.random_seed, settings.eval_fraction)
+    if is_for_eval or is_drawn:
+      documents_of["eval"].append(document)
+    else:
+      documents_of["train"].append(document)
+    is_for_eval = False
+  return documents_of
+
+
+def _make_pairs(
+  documents: Sequence[TokenizedDocument], stream: Stream, settings: RecordSettings
+) -> Iterator[SegmentPair]:
+  """The pairs of segments of all passes over the documents of a block and split."""
+  with_text = [document for document in documents if document.num_sentences]
+  for document in with_text:
+    for _ in range(settings.dupe_factor):
+      # A second segment of another document is never one of the other split.
+      yield from make_pairs(document, stream, settings, candidates=with_text)
+
+
+def _mask(
+  pairs: Iterator[SegmentPair],
+  stream: Stream,
+  settings: RecordSettings,
+  tools: _Tools,
+  statistics: Statistics,
+) -> Iterator[Instances]:
+  """The instances of the pairs, some at a time; counts them."""
+  num_at_once = max(1, _TOKENS_AT_ONCE // settings.max_seq_length)
+  while pairs_at_once := list(itertools.islice(pairs, num_at_once)):
+    instances = tools.mask(pairs_at_once, stream)
+    statistics.add_instances(instances)
+    yield instances
 
 
 # Sort.
@@ -282,7 +327,7 @@ def _write_run(path: str, split: str, waiting: Sequence[Instances]) -> Run:
   records = [unsorted[i] for i in order.tolist()]
   ends = np.cumsum([len(record) for record in records], dtype=np.uint64)
   run = Run(path, split, len(records), int(ends[-1]))
-  # The files need no renaming: the block's description, which is written last, has their sizes.
+  # The files need no renaming: the result of their text, which is written last, has their sizes.
   with files.space_errors(run.path):
     with open(run.path, "wb") as stream:
       stream.writelines(records)

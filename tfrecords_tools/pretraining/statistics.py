@@ -4,7 +4,8 @@ The manifest has the summary, and `create_pretraining_data.py` prints it.
 """
 
 from collections.abc import Sequence
-from typing import Any
+import dataclasses
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,8 +30,9 @@ _COUNTERS = (
 )
 
 
+@dataclasses.dataclass
 class Statistics:
-  """Integer counts of one split.
+  """Integer counts of one split; `a + b` of other blocks.
 
   Attributes:
     counters: documents, sentences, tokens, unknown tokens, tokens torn out of their words by the
@@ -41,8 +43,11 @@ class Statistics:
       often each token is an answer.
   """
 
-  def __init__(self, settings: RecordSettings, vocab_size: int):
-    self.counters = dict.fromkeys(_COUNTERS, 0)
+  counters: dict[str, int]
+  histograms: dict[str, np.ndarray]
+
+  @classmethod
+  def zeros(cls, settings: RecordSettings, vocab_size: int) -> Self:
     # Arrays and not dictionaries: NumPy counts a block's answers in one call.
     sizes = {
       "lengths": settings.max_seq_length + 1,
@@ -52,7 +57,18 @@ class Statistics:
       "ngrams": settings.ngram + 1,
       "label_ids": vocab_size,
     }
-    self.histograms = {name: np.zeros(size, np.int64) for name, size in sizes.items()}
+    return cls(
+      counters=dict.fromkeys(_COUNTERS, 0),
+      histograms={name: np.zeros(size, np.int64) for name, size in sizes.items()},
+    )
+
+  def __add__(self, other: "Statistics") -> "Statistics":
+    return Statistics(
+      counters={name: count + other.counters[name] for name, count in self.counters.items()},
+      histograms={
+        name: counts + other.histograms[name] for name, counts in self.histograms.items()
+      },
+    )
 
   def add_documents(
     self, documents: Sequence[TokenizedDocument], *, unk_id: int, is_torn: np.ndarray
@@ -94,7 +110,7 @@ class Statistics:
     return int(self.histograms["labels"].sum())
 
   def to_json(self) -> Json:
-    """Sparse, so that a block's file stays small.
+    """For a file; sparse, so that it stays small.
 
     Example:
       The counts 0 5 0 2 of a histogram are [[1, 3], [5, 2]].
@@ -103,14 +119,15 @@ class Statistics:
     for name, counts in self.histograms.items():
       values = np.flatnonzero(counts)
       histograms[name] = [values.tolist(), counts[values].tolist()]
-    return {"counters": self.counters, "arrays": histograms}
+    return {"counters": self.counters, "histograms": histograms}
 
-  def add(self, fields: Json) -> None:
-    """Adds what `to_json` gave."""
-    for name, count in fields["counters"].items():
-      self.counters[name] += count
-    for name, (values, counts) in fields["arrays"].items():
-      self.histograms[name][values] += np.array(counts, np.int64)
+  @classmethod
+  def from_json(cls, fields: Json, settings: RecordSettings, vocab_size: int) -> Self:
+    statistics = cls.zeros(settings, vocab_size)
+    statistics.counters |= fields["counters"]
+    for name, (values, counts) in fields["histograms"].items():
+      statistics.histograms[name][values] = counts
+    return statistics
 
   def summary(self) -> Json:
     """Shares and means for people and for the manifest."""

@@ -83,7 +83,14 @@ def table_examples(
     # The cells of a table that is to be predicted are empty: this does not mean "no labels".
     return [example._replace(label=None) for example in examples]
   if has_labels and not numbers:
-    _warn_of_mixed_labels(table, columns)
+    _warn_of_mixed_types(table, columns)
+    labels: Counter[str] = Counter()
+    for example in examples:
+      if isinstance(example.label, str):
+        labels[example.label] += 1
+      else:
+        labels.update(example.label or ())
+    warn_of_capitals(labels, source=table.source)
   num_without = sum(example.label == () for example in examples)
   if num_without:
     logging.info(
@@ -134,14 +141,14 @@ def _labels(cell: Any, *, where: str) -> tuple[str, ...]:
   return tuple(dict.fromkeys(label for label in labels if label))
 
 
-def _warn_of_mixed_labels(table: Table, columns: TableColumns) -> None:
-  """Warns of labels of several types, and of names that differ in their capitals only."""
+def _warn_of_mixed_types(table: Table, columns: TableColumns) -> None:
+  """Warns of labels of several types in one column."""
   cells: list[Any] = []
   for row in table.rows:
     cell = row.get(columns.label)
     cells.extend(cell if isinstance(cell, list) else [cell])
-  names = {number: name for number, cell in enumerate(cells) if (name := _label(cell)) is not None}
-  types = Counter(_TYPE_NAMES.get(type(cells[number]), "texts") for number in names)
+  known = [cell for cell in cells if _label(cell) is not None]
+  types = Counter(_TYPE_NAMES.get(type(cell), "texts") for cell in known)
   if len(types) > 1:
     counts = ", ".join(f"{count} {kind}" for kind, count in types.items())
     logging.warning(
@@ -151,7 +158,6 @@ def _warn_of_mixed_labels(table: Table, columns: TableColumns) -> None:
       columns.label,
       counts,
     )
-  warn_of_capitals(Counter(names.values()), source=table.source)
 
 
 def _check_number(label: str | None, *, where: str) -> None:

@@ -140,11 +140,30 @@ class ServingModule(tf.Module):
     return self.served.model(inputs, training=False, depth=self.served.depth)
 
   def checked(self, *ids: tf.Tensor, **more_inputs: tf.Tensor) -> Tensors:
-    """The inputs by name, after a check of their length."""
+    """The inputs by name, after a check of their length and values."""
     inputs = dict(zip(TOKEN_KEYS, ids, strict=True), **more_inputs)
     # Of positions, too: logits of the whole vocabulary at many thousands of them take all memory.
     length = tf.reduce_max([tf.shape(tensor)[-1] for tensor in inputs.values()])
-    limit = self.served.model.config.max_position_embeddings
+    config = self.served.model.config
+    limit = config.max_position_embeddings
     message = f"A sequence must not be longer than max_position_embeddings={limit}."
-    with tf.control_dependencies([tf.debugging.assert_less_equal(length, limit, message=message)]):
+    checks = [tf.debugging.assert_less_equal(length, limit, message=message)]
+    # The model itself makes something of other masks and segments, and on a GPU of other ids.
+    counts = {
+      "input_ids": config.vocab_size,
+      "input_mask": 2,
+      "segment_ids": config.type_vocab_size,
+      "p_mask": 2,
+      "masked_lm_positions": tf.shape(inputs["input_ids"])[-1],
+    }
+    checks += [assert_below(counts[name], tensor, name) for name, tensor in inputs.items()]
+    with tf.control_dependencies(checks):
       return {name: tf.identity(tensor) for name, tensor in inputs.items()}
+
+
+def assert_below(count: int | tf.Tensor, tensor: tf.Tensor, name: str) -> tf.Operation:
+  """Fails unless all of an int32 tensor are from 0 to `count` - 1."""
+  smallest = tf.reduce_min(tensor)
+  largest = tf.reduce_max(tensor)
+  message = [f"{name} must be from 0 to", count - 1, "and are from", smallest, "to", largest]
+  return tf.debugging.Assert((smallest >= 0) & (largest < count), message)

@@ -10,6 +10,7 @@ from albert_tf.serving.signatures.base import (
   ServingModule,
   Signatures,
   Tensors,
+  assert_below,
   ids,
   signature,
   strings,
@@ -85,6 +86,10 @@ class FillMaskModule(ServingModule):
     self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
   ) -> Tensors:
     inputs = self.checked(input_ids, input_mask, segment_ids)
+    # Of these there may be more than positions in a row.
+    check = assert_below(tf.shape(input_ids)[1], positions, "positions")
+    with tf.control_dependencies([check]):
+      positions = tf.identity(positions)
     encoder = self.served.model.encoder
     outputs = encoder(
       inputs | {"read_positions": positions}, training=False, depth=self.served.depth

@@ -112,4 +112,7 @@ def comparable(contents: dict[str, bytes]) -> dict[str, Any]:
 
 
 def _untimed(record: bytes) -> dict[str, Any]:
-  return {key: value for key, value in json.loads(record).items() if not _TIMED.search(key)}
+  values = {key: value for key, value in json.loads(record).items() if not _TIMED.search(key)}
+  for of_split in values.get("data", {}).values():
+    del of_split["file"]  # Of a bucket, or of a folder.
+  return values
