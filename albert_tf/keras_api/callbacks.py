@@ -63,7 +63,7 @@ class KeepBest(keras.callbacks.Callback):
     self._store = CheckpointStore(self._directory, self._weights | {"global_step": step}, keep=1)
     found = json_files.find(self._path)
     # Weights of an earlier training are none of ours.
-    if updates_made(self.model.optimizer) > 0 and found:
+    if updates_made(self.model.optimizer) > 0 and found and self._store.last:
       # A killed process may have kept newer weights without a word: they are found again.
       self._best = read_bundle(self._store.last)
       self.best_step = found["step"]
