@@ -42,7 +42,7 @@ class Batching:
     bucket_multiple: batches are of similar length and padded to a multiple of this; 0: all are
       padded to `max_length`.
     num_replicas: that share a batch.
-    is_static: whether all batches have the shape `[B, max_length]`, as a TPU needs.
+    is_static: whether all batches have the shape `[B, max_length]`, as XLA needs.
   """
 
   batch_size: int
@@ -66,8 +66,8 @@ class Batching:
     strategy = model.distribute_strategy
     num_replicas = strategy.num_replicas_in_sync
     max_length = int(examples.lengths.max(initial=1))
-    # A TPU compiles the model anew for each shape.
-    is_static = device_kind(strategy) == "tpu"
+    # XLA compiles the model anew for each shape, and fused attention needs one.
+    is_static = device_kind(strategy) == "tpu" or bool(getattr(model, "jit_compile", False))
     preprocessor = getattr(model, "preprocessor", None)
     if preprocessor is not None and (is_static or preprocessor.pad_to_max_length):
       max_length = max(max_length, preprocessor.max_length)

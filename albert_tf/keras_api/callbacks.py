@@ -159,8 +159,12 @@ class SaveState(keras.callbacks.Callback):
       self._store.wait()
       self._saved_step = self.step
 
+  def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    self._epoch_first_step = self.step
+
   def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-    self.step += 1
+    # Keras calls once for several updates where `steps_per_execution` is above 1.
+    self.step = self._epoch_first_step + batch + 1
     # The evaluation after an epoch belongs to its state.
     if self._every and self.step % self._every == 0 and not is_last_of_epoch(self, batch):
       self.save()
@@ -206,17 +210,20 @@ class ShortEpoch(keras.callbacks.Callback):
 
   def __init__(self, num_updates: int):
     super().__init__()
-    self._remaining = num_updates
+    self._num_updates = num_updates
+    self._has_stopped = False
 
   def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-    self._remaining -= 1
-    if self._remaining == 0:
+    if batch + 1 == self._num_updates:
+      self._has_stopped = True
       self.model.stop_training = True
 
   def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-    if self._remaining == 0:
+    if self._has_stopped:
       self.model.stop_training = False
-      self._remaining = -1
+    # Later epochs are whole.
+    self._num_updates = 0
+    self._has_stopped = False
 
 
 def is_last_of_epoch(callback: keras.callbacks.Callback, batch: int) -> bool:

@@ -78,14 +78,20 @@ class Examples:
       length: S; None: that of the longest row.
     """
     numbers = tf.range(len(self))
+
+    def padded(column: Any, row_length: int | None = length, fill: int = 0) -> Any:
+      return None if column is None else np.asarray(gathered(column, numbers, row_length, fill))
+
     x = {}
     for name, column in self.inputs.items():
       row_length = length if name in INPUTS_OF_TOKENS else None
-      x[name] = np.asarray(gathered(column, numbers, row_length, PADDING.get(name, 0)))
-    if self.weights is not None:
-      return x, self.labels, self.weights
-    if self.labels is not None:
-      return x, self.labels
+      x[name] = padded(column, row_length, PADDING.get(name, 0))
+    y = tf.nest.map_structure(padded, self.labels)
+    weights = tf.nest.map_structure(padded, self.weights)
+    if weights is not None:
+      return x, y, weights
+    if y is not None:
+      return x, y
     return (x,)
 
   def take(self, numbers: np.ndarray) -> "Examples":

@@ -158,9 +158,12 @@ def host_shard(strategy: tf.distribute.Strategy, context: tf.distribute.InputCon
 
 def check_one_host(strategy: tf.distribute.Strategy) -> None:
   """Raises `UserError` for a strategy of several hosts, which only pretraining runs on."""
-  num_hosts = len({device.rpartition("/device:")[0] for device in strategy.extended.worker_devices})
+  hosts = set()
+  # The default strategy has one device, and cannot name it.
+  if strategy.num_replicas_in_sync > 1:
+    hosts = {device.rpartition("/device:")[0] for device in strategy.extended.worker_devices}
   is_multi_worker = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-  if num_hosts > 1 or is_multi_worker:
+  if len(hosts) > 1 or is_multi_worker:
     raise UserError(
       "Fine-tuning runs on all devices of one host. Received: a strategy of several hosts. Use one "
       "host, without TF_CONFIG and --distribution=multi_worker."

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from reference.batches import numpy_batch
 from support.tiny_run import tokenizer
 
 from albert_tf.errors import UserError
@@ -50,7 +49,7 @@ def test_packing_equals_the_rule(max_seq_length, max_qa_length):
     example(context="", question="", choices=("day", "day long", "the sky is blue and green")),
   ]
   task = MultipleChoiceTask(splits={"test": examples}, tokenizer=tokenizer(), **sizes)
-  x, _, _ = numpy_batch(task.features("test"), range(3), batch_size=3, length=max_seq_length)
+  x, *_ = task.features("test").padded(max_seq_length)
   texts = [
     ["the grass is green", "the grass is small", "the grass is old trees"],
     ["blue a and a", "blue small birds sing and small birds sing", "blue  and "],

@@ -15,7 +15,6 @@ from support.tiny_finetuning import tokenizer
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import TableColumns, hold_out, read_table
 from albert_tf.finetuning.tasks.choices import ChoiceColumns
-from albert_tf.finetuning.tasks.conll import Columns
 from albert_tf.finetuning.tasks.text import table_task
 from albert_tf.finetuning.tasks.text_tables import table_examples
 
@@ -274,8 +273,6 @@ def test_the_answer_among_the_texts_is_refused():
     TableColumns(texts=("b",), label="a,b", multi_label=True)
   with pytest.raises(UserError, match=r"labels c in --choice_columns=a,b,c"):
     ChoiceColumns(choice_columns=("a", "b", "c"), label_column="c")
-  with pytest.raises(UserError, match=r"labels w in --token_key=w"):
-    Columns(token_key="w", tag_key="w")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from reference.batches import numpy_batch
 from seqeval.metrics import classification_report
 from support.tiny_run import tokenizer
 
@@ -80,7 +79,7 @@ def test_the_first_piece_carries_the_tag(max_seq_length):
     sentences, tokenizer(), label_ids=label_ids, max_seq_length=max_seq_length
   )
   count = len(features)
-  x, labels, weights = numpy_batch(features, range(count), batch_size=count, length=max_seq_length)
+  x, labels, weights = features.padded(max_seq_length)
   assert (count > 2) == (max_seq_length < 64)
   assert places[1].tolist() == [-1, -1]
   seen = set()

@@ -82,9 +82,9 @@ def rows_of(prepared: Any) -> list[list[int]]:
 @fuzz(cost=2, texts=TEXTS, form=st.sampled_from(COLUMNS + OTHERS))
 def test_texts(texts: list[str], form: Any) -> None:
   model = model_of("text")
-  plain, _ = model._prepared(texts)
+  (plain,) = model.examples(texts).padded()
   with contextlib.suppress(UserError):
-    prepared, _ = model._prepared(form(texts))
+    (prepared,) = model.examples(form(texts)).padded()
     assert rows_of(prepared) == rows_of(plain)
   with contextlib.suppress(UserError):
     np.testing.assert_allclose(model(form(texts)), model(texts), atol=1e-5)
@@ -101,9 +101,9 @@ def test_words(rows: list[list[str]], form: Any, inner: Any) -> None:
   except Exception:  # No such array or tensor.
     return
   model = model_of("words")
-  plain, _ = model._prepared({"words": rows})
+  (plain,) = model.examples({"words": rows}).padded()
   with contextlib.suppress(UserError):
-    prepared, _ = model._prepared({"words": words})
+    (prepared,) = model.examples({"words": words}).padded()
     assert rows_of(prepared) == rows_of(plain)
 
 

@@ -149,7 +149,6 @@ def test_metrics_of_two_replicas(mirrored_2):
     "sparse_categorical_crossentropy", keras.losses.SparseCategoricalCrossentropy(), keras.losses.BinaryCrossentropy(),
     keras.losses.categorical_crossentropy, keras.losses.BinaryFocalCrossentropy(),
   ],
-  ids=str,
 )  # fmt: skip
 def test_losses_of_probabilities_are_refused(loss):
   two = {"num_labels": 2}

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from reference.batches import numpy_batch
 from seqeval.metrics.sequence_labeling import get_entities
 from support.tiny_run import as_bytes
 import tensorflow as tf
@@ -43,7 +42,7 @@ def test_choices_equal_the_python_model(exported, tokenizer) -> None:
   task = MultipleChoiceTask(
     splits={"test": examples}, tokenizer=tokenizer, max_seq_length=24, max_qa_length=10
   )
-  rows, _, _ = numpy_batch(task.features("test"), range(3), batch_size=3, length=24)
+  rows, *_ = task.features("test").padded(24)
   columns = {"context": CONTEXTS, "question": QUESTIONS, "choices": CHOICES}
   inputs = {name: as_bytes(column) for name, column in columns.items()}
   outputs = session.run("serving_default", inputs)
@@ -71,8 +70,7 @@ def test_tags_equal_the_python_model(exported, tokenizer) -> None:
       continue
     sentences = [TaggedSentence(words=tuple(words), tags=(), where="")]
     features, places = align(sentences, tokenizer, label_ids={}, max_seq_length=12)
-    count = len(features)
-    x, _, _ = numpy_batch(features, range(count), batch_size=count, length=12)
+    x, *_ = features.padded(12)
     chances = tf.nn.softmax(model(x)).numpy()  # Of each window.
     for word, (row, position) in enumerate(places):
       at = np.eye(4)[0] if row < 0 else chances[row, position]

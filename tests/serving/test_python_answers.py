@@ -143,7 +143,7 @@ def test_answer_strings_train_the_rows_of_run_squad(key: str, exported) -> None:
   if key == "squad_1.1":
     contexts, answers, questions = contexts[:5], answers[:5], questions[:5]
   inputs = {"question": questions, "context": contexts}
-  x, y = model._prepared(inputs, answers)
+  x, y = model.examples(inputs, answers).padded()
 
   rows = []
   for number, (question, context, answer) in enumerate(
@@ -196,8 +196,8 @@ def reader(config, tokenizer, tmp_path_factory) -> Any:
 )
 def test_answers_in_every_form(reader: Any, answers: Any) -> None:
   inputs = {"question": QUESTIONS[:3], "context": CONTEXTS}
-  _, want = reader._prepared(inputs, ["sky", "birds", ""])
-  _, got = reader._prepared(inputs, answers)
+  _, want = reader.examples(inputs, ["sky", "birds", ""]).padded()
+  _, got = reader.examples(inputs, answers).padded()
   for name, positions in want.items():
     np.testing.assert_array_equal(got[name], positions)
 
@@ -206,11 +206,11 @@ def test_the_start_of_an_answer_decides_which_occurrence_it_is(reader: Any) -> N
   inputs = {"question": QUESTIONS[:1], "context": CONTEXTS[:1]}
   starts = []
   for start in (4, 15):
-    _, labels = reader._prepared(inputs, [{"text": "sky", "answer_start": start}])
+    _, labels = reader.examples(inputs, [{"text": "sky", "answer_start": start}]).padded()
     starts.append(labels["start_log_probs"][0])
   assert starts[0] < starts[1]
   with pytest.raises(UserError, match=r"row 0: 'sky' at character 5.*Correct the row"):
-    reader._prepared(inputs, [{"text": "sky", "answer_start": 5}])
+    reader.examples(inputs, [{"text": "sky", "answer_start": 5}])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from reference.batches import numpy_batch
 from serving.conftest import SQUAD
 from support.tiny_run import WORDS, as_bytes, write_fine_tuned_run
 
@@ -35,7 +34,7 @@ def fine_tuned_answers(task, model, tokenizer):
   squad = SquadTask(splits, version=version, settings=SETTINGS, tokenizer=tokenizer)
   features = squad.splits["test"]
   rows = squad.features("test")
-  x, _, _ = numpy_batch(rows, range(len(rows)), batch_size=len(rows), length=24)
+  (x,) = rows.padded(24)
   outputs = {name: array.numpy() for name, array in model(x).items()}
   return features, decode(features, outputs)
 

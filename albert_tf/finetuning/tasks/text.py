@@ -24,7 +24,7 @@ from albert_tf.finetuning.data import (
 )
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, Outputs
 from albert_tf.finetuning.tasks.scores import ScoresTask, label_cell
-from albert_tf.finetuning.tasks.text_tables import TextExample, label_name, table_examples
+from albert_tf.finetuning.tasks.text_tables import TextExample, table_examples
 from albert_tf.tokenization import Tokenizer
 
 _MOST_CLASSES = 1000  # More different labels than this are no classes, but numbers or free text.
@@ -259,7 +259,6 @@ def table_task(
   elif columns.multi_label:
     kind = "multi_label"
   if not regression:
-    label_names = [label_name(name) for name in label_names]
     label_names = _class_names(splits.get("train", ()), columns, label_names)
     for split, examples in splits.items():
       splits[split] = [_of_class(example, label_names) for example in examples]

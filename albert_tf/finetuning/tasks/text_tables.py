@@ -5,7 +5,6 @@ It does not import TensorFlow; `text.py` makes the task of these examples.
 
 from collections import Counter
 from collections.abc import Mapping
-import re
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -115,13 +114,6 @@ def _label(cell: Any) -> str | None:
   text = cell_text(cell).strip()
   if text.lower() in ("", "nan"):
     return None
-  return label_name(text)
-
-
-def label_name(text: str) -> str:
-  """The name of a label; "1.0", as tables write whole numbers where some cells are empty, is "1"."""
-  if re.fullmatch(r"-?[0-9]+\.0+", text):
-    return text.partition(".")[0]
   return text
 
 

@@ -4,11 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from reference.batches import numpy_batch
 from support.goldens import SPM_MODEL, SQUAD_INPUT, golden_rows
 
 from albert_tf.errors import UserError
-from albert_tf.finetuning.tasks.base import FeatureSet
 from albert_tf.finetuning.tasks.squad.features import make_features
 from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
@@ -29,8 +27,7 @@ def golden():
 def test_rows_equal_the_originals(golden):
   recorded, features = golden
   assert len(features) == len(recorded["eval"]) == len(recorded["train"])
-  examples = FeatureSet(features.rows, pad_values={"p_mask": 1})
-  x, _, _ = numpy_batch(examples, range(len(features)), batch_size=len(features), length=64)
+  (x,) = features.rows.padded(64)
   for name in ("input_ids", "input_mask", "segment_ids", "p_mask"):
     assert x[name].tolist() == [expected[name] for expected in recorded["train"]], name
   keys = ("start_position", "end_position", "is_impossible")

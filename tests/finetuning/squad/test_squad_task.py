@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from reference.batches import numpy_batch
 from reference.squad import span_loss, squad2_loss
 from support.goldens import SPM_MODEL, TINY_CONFIG, golden_checkpoint
 from support.task_files import write_squad
@@ -75,7 +74,7 @@ def test_the_originals_checkpoint_answers(tmp_path, tokenizer):
     data = read_splits(SquadFiles(squad_version="2.0", predict_file=path))
     task = SquadTask(data, version="2.0", settings=SIZES, tokenizer=tokenizer, threshold=0.0)
     does = {"do_train": False, "do_eval": answered, "do_predict": not answered}
-    settings = dataclasses.replace(QUICK, **does, bucket_multiple=0)
+    settings = dataclasses.replace(QUICK, **does)
     run = tmp_path / f"run-{answered}"
     with eagerly():
       results = fine_tune(task, settings, start=start, output_dir=str(run))
@@ -101,10 +100,10 @@ def test_training_windows(tmp_path, tokenizer, caplog):
   every = task.features("train")
   lacking = np.asarray(every.labels["cls_logits"])
   assert 0 < lacking.sum() < len(every)
-  x, y, weights = numpy_batch(every, range(8), batch_size=8, length=64)
+  x, y = every.padded(64)
   assert (x["p_mask"][x["input_mask"] == 0] == 1).all()
   assert x["start_positions"].tolist() == y["start_log_probs"].tolist()
-  assert set(weights) == {"start_log_probs", "end_log_probs", "cls_logits"}
+  assert set(y) == {"start_log_probs", "end_log_probs", "cls_logits"}
 
 
 def fake_outputs(features, null_scores):
@@ -163,7 +162,7 @@ def test_the_one_set_of_predictions_is_named(tmp_path, tokenizer):
   files = {"albert_config_file": TINY_CONFIG, "spm_model_file": SPM_MODEL}
   start = read_start(golden_checkpoint("tiny_squad_v2"), **files)
   run = tmp_path / "run"
-  settings = dataclasses.replace(QUICK, num_train_steps=1, eval_steps=0, bucket_multiple=0)
+  settings = dataclasses.replace(QUICK, num_train_steps=1, eval_steps=0)
 
   def command(start=start, *, threshold=None, **sources):
     data = read_splits(SquadFiles(squad_version="2.0", held_out_fraction=0.5, **sources))
