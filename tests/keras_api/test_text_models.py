@@ -149,7 +149,7 @@ def test_a_task_of_ones_own_as_written(in_folder, monkeypatch):
   """Its own metric chooses the checkpoint, and the result is loaded like any other run."""
   # The tests' process has four CPU devices: another group of replicas than `mirrored_2` would break it.
   monkeypatch.setattr(
-    "albert_tf.finetuning.engine.fit.make_strategy", lambda _: tf.distribute.get_strategy()
+    "albert_tf.finetuning.run.make_strategy", lambda _: tf.distribute.get_strategy()
   )
   block, several_numbers = blocks("docs/own_task.md", "")
   assert block.count("\n") <= 60
