@@ -193,7 +193,7 @@ def headings(path):
   }
 
 
-@pytest.mark.parametrize("path", PAGES, ids=named)
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "tests/README.md"], ids=named)
 def test_links_lead_to_files_and_headings(path):
   text = _FENCE.sub("", path.read_text(encoding="utf-8"))
   for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -223,3 +223,12 @@ def test_call_paths_have_files_that_exist_and_are_counted():
     for last, target in returns:
       opened = [pathlib.Path(name).stem for name in names[: names.index(last)]]
       assert target in opened, (last, target)
+
+
+def test_the_tests_that_prove_a_claim_exist():
+  page = (ROOT / "tests/README.md").read_text(encoding="utf-8")
+  named_tests = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", page)
+  assert len(named_tests) > 50
+  for file, test in named_tests:
+    text = (ROOT / "tests" / file).read_text(encoding="utf-8")
+    assert f"def {test or 'test_'}" in text, (file, test)
