@@ -193,7 +193,7 @@ def headings(path):
   }
 
 
-@pytest.mark.parametrize("path", PAGES, ids=named)
+@pytest.mark.parametrize("path", [*PAGES, ROOT / "tests/README.md"], ids=named)
 def test_links_lead_to_files_and_headings(path):
   text = _FENCE.sub("", path.read_text(encoding="utf-8"))
   for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -204,3 +204,31 @@ def test_links_lead_to_files_and_headings(path):
     assert there.exists(), target
     if anchor:
       assert anchor in headings(there), target
+
+
+def test_call_paths_have_files_that_exist_and_are_counted():
+  page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+  rows = re.findall(r"^\| [^|]+ \| (\d+) \((\d+)\) \| (.+) \|$", page, re.MULTILINE)
+  assert len(rows) == 4
+  for num_files, num_returns, path in rows:
+    names = re.findall(r"`([\w/]+\.py)`", path)
+    assert len(set(names)) == len(names) == int(num_files), path
+    assert path.count("↩") == int(num_returns), path
+    missing = [
+      name for name in names if not any((ROOT / top / name).exists() for top in ("", "albert_tf"))
+    ]
+    assert not missing
+    # A return is into a file that was opened before.
+    returns = re.findall(r"`([\w/]+\.py)`[^`]*?↩ (\w+)", path)
+    for last, target in returns:
+      opened = [pathlib.Path(name).stem for name in names[: names.index(last)]]
+      assert target in opened, (last, target)
+
+
+def test_the_tests_that_prove_a_claim_exist():
+  page = (ROOT / "tests/README.md").read_text(encoding="utf-8")
+  named_tests = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", page)
+  assert len(named_tests) > 50
+  for file, test in named_tests:
+    text = (ROOT / "tests" / file).read_text(encoding="utf-8")
+    assert f"def {test or 'test_'}" in text, (file, test)

@@ -36,8 +36,7 @@ LIBRARY_ARROWS: dict[str, set[str]] = {
     "configs", "tokenization", "records", "optim", "modeling", "pipelines", "checkpoints", "runs",
   },
   "finetuning": {
-    "configs", "tokenization", "optim", "modeling", "windows", "pipelines", "checkpoints", "serving", "runs",
-    "keras_api",
+    "configs", "tokenization", "optim", "modeling", "windows", "checkpoints", "serving", "runs", "keras_api",
   },
   "planning": {"configs", "optim", "modeling", "runs", "pretraining"},
   "studies": {"configs", "runs", "pretraining"},

@@ -1,6 +1,6 @@
 """The start of fine-tuning: configuration, tokenizer and weights of a checkpoint of any format.
 
-Commands read one and give it to `fit.fine_tune`.
+Commands read one and give it to `run.fine_tune`.
 """
 
 import dataclasses

@@ -9,7 +9,7 @@ from albert_tf.settings import setting
 
 
 class FineTuneSettings(DepthSettings, OtherDepth):
-  """Settings of `fit.fine_tune`; defaults are the paper's where it has one value for all tasks."""
+  """Settings of `run.fine_tune`; defaults are the paper's where it has one value for all tasks."""
 
   # What to do. Commands give these as the original's flags, which are false by default.
   do_train: bool = setting(True, "Train, then evaluate the best checkpoint.")

@@ -50,7 +50,7 @@ class TaskModel(TextModel):
     head_options: arguments of the head.
     encoder_options: arguments of `Encoder`.
     train_depths: numbers of layers, ascending to the model's own. `fit` runs the encoder once, to
-      the last, and trains the head to read each; see `predictions_and_loss`.
+      the last, and trains the head to read each; see `training_step.training_loss`.
     depth_distillation: W of the same equation.
     **kwargs: `preprocessor`, see `TextModel`, and as for `from_pretrained`: `label_names`,
       `num_labels` and other fields of a new task, and arguments of head and encoder.

@@ -300,8 +300,8 @@ class TextModel(ConfigModel):
     """`keras.Model.predict`, for ids or texts.
 
     Texts of similar length share a batch, and the answers are in the order of `x`. Answers for each
-    token `[n, S, …]` have the length of the longest row; other rows are filled up with 0, those of
-    positions of answers with a number that is never the largest.
+    token `[n, S, …]` have the length of the longest row. What is behind a row's own tokens is of
+    padding or a filling: 0, and for positions of answers a number that is never the largest.
     """
     if has_batches(x):
       batches = self.prepared_batches(x)

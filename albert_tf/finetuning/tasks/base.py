@@ -36,7 +36,7 @@ def fingerprint(arrays: Iterable[tuple[str, np.ndarray]]) -> str:
 
 
 class FineTuningTask(abc.ABC):
-  """Base class of tasks with their data, for `fit.fine_tune`.
+  """Base class of tasks with their data, for `run.fine_tune`.
 
   A run trains on "train", evaluates "eval" (which chooses the best weights) and every "eval_…", and
   predicts "test" and every "test_…"; test splits with labels are also evaluated.

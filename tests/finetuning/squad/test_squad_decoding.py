@@ -69,7 +69,9 @@ def test_spans_of_1_1(features):
   rng = np.random.default_rng(0)
   lengths = features.rows.lengths
   logits = {  # A few equal values, and padding beyond the rows that must not matter.
-    name: [np.append(np.round(rng.normal(size=n), 1), [9.0] * 5) for n in lengths]
+    name: np.stack(
+      [np.append(np.round(rng.normal(size=n), 1), [9.0] * (max(lengths) + 5 - n)) for n in lengths]
+    )
     for name in ("start_logits", "end_logits")
   }
   expected = collections.defaultdict(list)
