@@ -17,13 +17,13 @@ from albert_tf.configs.albert_config import MOST_POSITIONS
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec, best_run
 from albert_tf.errors import UserError
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.finetuning.tasks.base import FineTuningTask
 from albert_tf.runs.settings import DistributionConfig
 from albert_tf.settings import Settings, setting
 
 # It imports TensorFlow, which would make --help slow.
 if TYPE_CHECKING:
   from albert_tf.finetuning.initialize import Start
+  from albert_tf.finetuning.tasks.base import FineTuningTask
 
 # The flags that are defined here belong to the command: its --help shows them.
 flags.disclaim_key_flags()
@@ -208,7 +208,7 @@ def read_request(command_class: type, *, implies_predict: str = "") -> Request:
 
 def run(
   request: Request,
-  prepare: Callable[[Request, "Start"], FineTuningTask],
+  prepare: Callable[[Request, "Start"], "FineTuningTask"],
   *,
   vocab_file: str | None = None,
   needs_head: bool = True,
@@ -296,7 +296,7 @@ def _report(lines: Iterable[str], output_dir: str) -> None:
   print(f"results: {os.path.join(output_dir, RESULTS_FILE)}")
 
 
-def _export(task: FineTuningTask, request: Request) -> None:
+def _export(task: "FineTuningTask", request: Request) -> None:
   """Exports the weights that results.json is of, unless the newest version has them."""
   from albert_tf.finetuning.results import EXPORTED_VERSION
   from albert_tf.keras_api.exports import export_saved_model

@@ -46,7 +46,7 @@ finetune_command.define_flags(Command)
 
 def prepare(
   request: finetune_command.Request, start: "finetune_command.Start"
-) -> finetune_command.FineTuningTask:
+) -> "finetune_command.FineTuningTask":
   """Reads the examples of a task of GLUE or of a table, and makes the task of them."""
   from albert_tf.finetuning.tasks.glue import GlueTextTask
   from albert_tf.finetuning.tasks.text import table_task

@@ -49,7 +49,7 @@ finetune_command.define_flags(Command, without=finetune_command.EARLY_EXIT, max_
 
 def prepare(
   request: finetune_command.Request, start: "finetune_command.Start"
-) -> finetune_command.FineTuningTask:
+) -> "finetune_command.FineTuningTask":
   """Reads the questions of RACE or of a table, and makes the task of them."""
   from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
 

@@ -29,7 +29,7 @@ finetune_command.define_flags(
 
 def prepare(
   request: finetune_command.Request, start: "finetune_command.Start"
-) -> finetune_command.FineTuningTask:
+) -> "finetune_command.FineTuningTask":
   """Reads the questions, and makes the task of them."""
   from albert_tf.finetuning.tasks.squad.task import SquadTask
 

@@ -28,7 +28,7 @@ finetune_command.define_flags(Command, without=(*finetune_command.EARLY_EXIT, "e
 
 def prepare(
   request: finetune_command.Request, start: "finetune_command.Start"
-) -> finetune_command.FineTuningTask:
+) -> "finetune_command.FineTuningTask":
   """Reads the sentences, and makes the task of them."""
   from albert_tf.finetuning.tasks.tagging import TaggingTask
 

@@ -168,6 +168,7 @@ def make_dataset(
   batching: Batching,
   *,
   seeds: np.ndarray | None = None,
+  endless: bool = False,
 ) -> Any:
   """The planned batches `(x, y, weights)` as Keras takes them, for each replica its part.
 
@@ -178,7 +179,8 @@ def make_dataset(
     examples: the examples.
     plan: the row numbers of each batch.
     batching: the sizes.
-    seeds: of dropout, int32 `[steps, 2]`: batches for `fit`; None: batches for answers.
+    seeds: of dropout, int32 `[steps, 2]`; None: batches for answers.
+    endless: whether the batches begin again after the last.
   """
 
   def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -188,8 +190,7 @@ def make_dataset(
         f"{context.num_input_pipelines} hosts. Use one host with all its devices."
       )
     dataset = _planned_dataset(examples, _parts(examples, plan, batching, seeds), batching)
-    # Keras asks for whole epochs of a training, and counts them.
-    return dataset if seeds is None else dataset.repeat()
+    return dataset.repeat() if endless else dataset
 
   return strategy.distribute_datasets_from_function(of_host)
 
@@ -428,7 +429,10 @@ class TrainingBatches(NamedTuple):
       shuffle=shuffle,
     )
     seeds = dropout_seeds(seed, num_steps=num_steps, first_step=planned_step)
-    dataset = make_dataset(model.distribute_strategy, examples, plan, batching, seeds=seeds)
+    # Keras asks for whole epochs, and counts them.
+    dataset = make_dataset(
+      model.distribute_strategy, examples, plan, batching, seeds=seeds, endless=True
+    )
     return cls(
       dataset=dataset,
       initial_epoch=first_step // steps_per_epoch,
@@ -437,8 +441,24 @@ class TrainingBatches(NamedTuple):
     )
 
 
-def evaluation_batches(model: Any, examples: Examples, batch_size: int | None) -> Any:
-  """The batches of Keras' `evaluate`; rows of similar length share one."""
-  batching = Batching.of(model, examples, batch_size)
-  plan = plan_by_length(examples.lengths, batching)
-  return make_dataset(model.distribute_strategy, examples, plan, batching)
+class EvaluationBatches(NamedTuple):
+  """What Keras' `evaluate` is called with.
+
+  Attributes:
+    dataset: the batches; rows of similar length share one.
+    steps: the number of batches to read; None: all.
+  """
+
+  dataset: Any
+  steps: int | None
+
+  @classmethod
+  def plan(cls, model: Any, examples: Examples, batch_size: int | None) -> "EvaluationBatches":
+    """Plans one evaluation of all examples."""
+    batching = Batching.of(model, examples, batch_size)
+    plan = plan_by_length(examples.lengths, batching)
+    strategy = model.distribute_strategy
+    if batching.num_replicas == 1:
+      return cls(make_dataset(strategy, examples, plan, batching), None)
+    # Keras cannot count the batches of several replicas, and warns at their end.
+    return cls(make_dataset(strategy, examples, plan, batching, endless=True), len(plan))

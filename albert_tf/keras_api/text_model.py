@@ -22,7 +22,7 @@ from albert_tf.checkpoints.checkpoint import Checkpoint
 from albert_tf.compat import ModelBase, device_kind, updates_made
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import StoppedError, UserError
-from albert_tf.keras_api.batches import DEFAULT_BATCH_SIZE, TrainingBatches, evaluation_batches
+from albert_tf.keras_api.batches import DEFAULT_BATCH_SIZE, EvaluationBatches, TrainingBatches
 from albert_tf.keras_api.callbacks import SaveState, ShortEpoch, StopOnSignal, callbacks_in_order
 from albert_tf.keras_api.examples import (
   Column,
@@ -273,7 +273,10 @@ class TextModel(ConfigModel):
       data = (data,)
     self.check_labelled("validation_data", *data[:2])
     batch_size = arguments.pop("validation_batch_size", None)
-    arguments["validation_data"] = evaluation_batches(self, self.examples(*data), batch_size)
+    validation = EvaluationBatches.plan(self, self.examples(*data), batch_size)
+    arguments["validation_data"] = validation.dataset
+    if arguments.get("validation_steps") is None:
+      arguments["validation_steps"] = validation.steps
 
   def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
     """`keras.Model.evaluate`, for ids or texts; texts of similar length share a batch."""
@@ -285,7 +288,10 @@ class TextModel(ConfigModel):
       examples = self.examples(x, y, arguments.pop("sample_weight", None))
       del arguments["y"]
       batch_size = arguments.pop("batch_size", None)
-      arguments["x"] = evaluation_batches(self, examples, batch_size)
+      evaluation = EvaluationBatches.plan(self, examples, batch_size)
+      arguments["x"] = evaluation.dataset
+      if arguments.get("steps") is None:
+        arguments["steps"] = evaluation.steps
     return super().evaluate(**arguments)
 
   def predict(

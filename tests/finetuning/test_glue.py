@@ -58,8 +58,8 @@ def test_each_layout(tmp_path, name, caplog):
   assert task.features("test").labels is None
   if name == "qqp":
     assert "1 rows have too few columns" in caplog.text
-  segments = task.features("train").rows[0]["segment_ids"]
-  assert segments.any() == task.spec.pair
+  x, _ = task.features("train").padded()
+  assert x["segment_ids"][0].any() == task.spec.pair
   logits = np.array([[7.0, 1.0, 0.0][: task.spec.num_labels]])
   task.write_predictions({"logits": logits}, "test", str(tmp_path))
   submission = tmp_path / f"submission/{task.glue.submission.get('test', task.glue.folder)}.tsv"
@@ -93,9 +93,9 @@ def test_packing_equals_the_original():
       tokenizer=model,
       metric_names=("pearson",),
     )
-    for row, made in zip(of_length, task.features("test").rows, strict=True):
-      for name, values in made.items():
-        padded = np.pad(values, (0, length - len(values)))
+    (made,) = task.features("test").padded(length)
+    for name, values in made.items():
+      for row, padded in zip(of_length, values, strict=True):
         np.testing.assert_array_equal(padded, row[name], err_msg=f"{name} of {row['text_a']!r}")
 
 

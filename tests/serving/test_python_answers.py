@@ -155,10 +155,10 @@ def test_answer_strings_train_the_rows_of_run_squad(key: str, exported) -> None:
   settings = SquadSettings(max_seq_length=32, max_query_length=8, doc_stride=6)
   features = make_features(data, tokenizer=model.preprocessor.tokenizer, settings=settings)
   assert len(features) == len(contexts)  # A window each.
-  for ours, theirs in zip(x["input_ids"], features.rows, strict=True):
-    np.testing.assert_array_equal(ours[: len(theirs["input_ids"])], theirs["input_ids"])
-  for ours, theirs in zip(y.values(), features.positions, strict=False):
-    np.testing.assert_array_equal(ours, theirs)
+  (theirs,) = features.rows.padded()
+  np.testing.assert_array_equal(x["input_ids"], theirs["input_ids"])
+  for ours, position in zip(y.values(), features.positions, strict=False):
+    np.testing.assert_array_equal(ours, position)
   np.testing.assert_array_equal(x["start_positions"], features.positions[0])
 
   model.compile("adam", run_eagerly=True)  # The losses are those of run_squad.py.

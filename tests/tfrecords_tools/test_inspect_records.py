@@ -136,16 +136,14 @@ def test_damaged_and_lost_files_are_named(records, tmp_path):
   assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("validate", [True, False])
-def test_a_file_that_vanishes_is_a_problem_of_it_alone(records, tiny_tokenizer, tmp_path, validate):
+def test_a_file_that_vanishes_is_a_problem_of_it_alone(records, tiny_tokenizer, tmp_path):
   shutil.copytree(records, tmp_path, dirs_exist_ok=True)
   lost, *others = sorted(map(str, tmp_path.glob("*.tfrecord")))
   pathlib.Path(lost).unlink()
-  found = inspect_files([lost, *others], tiny_tokenizer, validate=validate)
+  found = inspect_files([lost, *others], tiny_tokenizer)
   assert found.problems[0].startswith(f"{lost}: A file must be there")
-  # With --validate the manifest, which lists it, says so too.
-  assert found.num_problems == 1 + validate
-  assert found.measurements.summary()["instances"] > 100
+  # The manifest, which lists it, says so too.
+  assert found.num_problems == 2
 
 
 @pytest.mark.slow

@@ -83,13 +83,13 @@ def test_mistakes_are_told_in_one_message(tmp_path, pretrained):
 
 def test_a_command_shows_the_flags_that_it_takes():
   shown = {}
-  for name in ("glue", "embedding", "squad", "race", "tagging"):
+  for name in ("glue", "squad", "race", "tagging"):
     (done,) = run_script(f"run_{name}", [["--help"]])
     shown[name] = set(re.findall(r"^  --(?:\[no\])?(\w+)", done.stdout, re.MULTILINE))
     assert {"train_depths", "seeds", "export"} <= shown[name], name
   for flag, commands in {
-    "depth_distillation": {"glue", "embedding"},
-    "exit_tolerance": {"glue", "embedding"},
+    "depth_distillation": {"glue"},
+    "exit_tolerance": {"glue"},
     "ensemble_of": {"glue", "squad", "race"},
     "freeze_encoder": {"glue", "squad", "race", "tagging"},
     "multi_label": {"glue"},
