@@ -416,7 +416,8 @@ class TrainingBatches(NamedTuple):
     first_step = initial_epoch * steps_per_epoch
     seed = int(np.random.randint(np.iinfo(np.int32).max))  # Of `keras.utils.set_random_seed`.
     if state is not None:
-      seed, first_step = state.begin(model, seed, first_step)
+      content = f"{examples.fingerprint()} {batching.batch_size} {steps_per_epoch} {shuffle}"
+      seed, first_step = state.begin(model, seed, first_step, content)
     num_steps = epochs * steps_per_epoch
     # One batch, which nothing reads, if all is done.
     planned_step = min(first_step, num_steps - 1)

@@ -8,6 +8,7 @@ import contextlib
 import math
 import os
 from typing import Any, Literal
+import zlib
 
 from absl import logging
 import keras
@@ -123,18 +124,19 @@ class SaveState(keras.callbacks.Callback):
     """Updates of the newest state on the disk; 0 if there is none."""
     return max(checkpoint_steps(self._directory), default=0)
 
-  def begin(self, model: Any, seed: int, first_step: int) -> tuple[int, int]:
+  def begin(self, model: Any, seed: int, first_step: int, content: str) -> tuple[int, int]:
     """Restores the newest state into the model, if there is one; `fit` calls it.
 
     Args:
       model: the compiled model.
       seed, first_step: of a training that begins.
+      content: what orders the updates beside the seed: the examples, and the sizes of batches.
 
     Returns:
       The seed of the order, and the number of updates made.
 
     Raises:
-      UserError: the state is damaged, or of another model.
+      UserError: the state is damaged, of another model, or of another content.
     """
     # Now, because Keras would make the optimizer's variables only in the first update.
     with model.distribute_strategy.scope():
@@ -144,9 +146,16 @@ class SaveState(keras.callbacks.Callback):
     restored = self._store.restore_latest()
     self._store.tidy()
     self._seed = seed
+    self._content = zlib.crc32(content.encode())
     self.step = first_step
     self._saved_step = -1
     if restored:
+      if int(restored["content"]) != self._content:
+        raise UserError(
+          "SaveState continues a training of the same examples and batches. Received: "
+          f"{self._directory}, of other texts, labels, weights, batch_size, steps_per_epoch or "
+          "shuffle. Give the same, or another directory."
+        )
       self._seed = int(restored["seed"])
       self.step = self._saved_step = int(restored["updates"])
       logging.info("continuing from update %d", self.step)
@@ -155,7 +164,7 @@ class SaveState(keras.callbacks.Callback):
   def save(self) -> None:
     """Saves the state of the last update, unless it is saved."""
     if self.step != self._saved_step:
-      self._store.save(self.step, updates=self.step, seed=self._seed)
+      self._store.save(self.step, updates=self.step, seed=self._seed, content=self._content)
       self._store.wait()
       self._saved_step = self.step
 

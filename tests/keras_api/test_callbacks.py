@@ -60,16 +60,16 @@ def pretrained(tmp_path_factory):
   )
 
 
-def fit(pretrained, folder, *, optimizer=AdamW, callbacks=(), every=2):
+def fit(pretrained, folder, *, optimizer=AdamW, callbacks=(), every=2, texts=TEXTS, batch_size=4):
   """The program of a user, as it is started again and again; returns the model."""
   keras.utils.set_random_seed(3)
   model = AlbertClassifier.from_pretrained(pretrained, label_names=["c0", "c1"])
   loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
   model.compile(optimizer(3e-3), loss=loss)
   model.fit(
-    TEXTS,
+    texts,
     LABELS,
-    batch_size=4,
+    batch_size=batch_size,
     epochs=3,
     validation_data=(TEXTS[:5], LABELS[:5]),
     verbose=0,
@@ -126,6 +126,14 @@ def test_a_finished_fit_trains_nothing_and_has_its_best_weights(pretrained, undi
   fit(pretrained, tmp_path)
   again = fit(pretrained, tmp_path, callbacks=[Disturb(kill, update=1)])
   assert_same_bits(again, undisturbed[AdamW])
+
+
+@pytest.mark.parametrize("changes", [{"texts": TEXTS[::-1]}, {"batch_size": 5}])
+def test_a_state_of_other_examples_or_batches_is_refused(changes, pretrained, tmp_path):
+  with pytest.raises(Killed):
+    fit(pretrained, tmp_path, callbacks=[Disturb(kill, update=5)])
+  with pytest.raises(UserError, match=r"state.*another directory"):
+    fit(pretrained, tmp_path, **changes)
 
 
 def test_what_cannot_continue_or_be_the_best_is_refused(pretrained, tmp_path):
