@@ -117,6 +117,7 @@ class SaveState(keras.callbacks.Callback):
     super().__init__()
     self._directory = files.text_of(directory)
     self._every = every
+    self._store: Any = None  # `begin` makes it.
     self.step = 0  # Updates made.
 
   @property
@@ -160,6 +161,13 @@ class SaveState(keras.callbacks.Callback):
       self.step = self._saved_step = int(restored["updates"])
       logging.info("continuing from update %d", self.step)
     return self._seed, self.step
+
+  def on_train_begin(self, logs: Any = None) -> None:
+    if self._store is None:
+      raise UserError(
+        "SaveState is for models of albert_tf, whose `fit` restores it. Received: "
+        f"{type(self.model).__name__}. Use keras.callbacks.BackupAndRestore."
+      )
 
   def save(self) -> None:
     """Saves the state of the last update, unless it is saved."""

@@ -265,6 +265,7 @@ class TextModel(ConfigModel):
   def _plan_validation(self, arguments: dict[str, Any]) -> None:
     """Replaces `validation_data` in the arguments of `fit` by batches."""
     data = arguments["validation_data"]
+    batch_size = arguments.pop("validation_batch_size", None)
     if has_batches(data):
       self.check_labelled("validation_data", data)
       arguments["validation_data"] = self.prepared_batches(data)
@@ -272,7 +273,6 @@ class TextModel(ConfigModel):
     if not isinstance(data, (tuple, list)):
       data = (data,)
     self.check_labelled("validation_data", *data[:2])
-    batch_size = arguments.pop("validation_batch_size", None)
     validation = EvaluationBatches.plan(self, self.examples(*data), batch_size)
     arguments["validation_data"] = validation.dataset
     if arguments.get("validation_steps") is None:

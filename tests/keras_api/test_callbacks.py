@@ -144,3 +144,15 @@ def test_what_cannot_continue_or_be_the_best_is_refused(pretrained, tmp_path):
     model.fit(dataset, callbacks=[SaveState(tmp_path / "state")])
   with pytest.raises(UserError, match="monitor='val_accuracy'"):
     model.fit(TEXTS, LABELS, verbose=0, callbacks=[KeepBest(tmp_path, monitor="val_accuracy")])
+  plain = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  plain.compile("adam", loss="mse")
+  with pytest.raises(UserError, match=r"Sequential.*BackupAndRestore"):
+    plain.fit(np.zeros([2, 1]), np.zeros([2, 1]), verbose=0, callbacks=[SaveState(tmp_path)])
+
+
+def test_held_out_data_may_be_a_data_set_beside_lists(pretrained):
+  model = AlbertClassifier.from_pretrained(pretrained, num_labels=2)
+  model.compile("adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+  held_out = tf.data.Dataset.from_tensor_slices((TEXTS, [0] * 11)).batch(4)
+  fitted = model.fit(TEXTS, [0] * 11, batch_size=8, verbose=0, validation_data=held_out)
+  assert "val_loss" in fitted.history
