@@ -52,9 +52,7 @@ class Batching:
   is_static: bool = False
 
   @classmethod
-  def of(
-    cls, model: Any, examples: Examples, batch_size: int | None, bucket_multiple: int | None = None
-  ) -> "Batching":
+  def of(cls, model: Any, examples: Examples, batch_size: int | None) -> "Batching":
     """The sizes for a model's devices; the batch size is rounded up to a multiple of the replicas.
 
     Raises:
@@ -68,16 +66,15 @@ class Batching:
     max_length = int(examples.lengths.max(initial=1))
     # XLA compiles the model anew for each shape, and fused attention needs one.
     is_static = device_kind(strategy) == "tpu" or bool(getattr(model, "jit_compile", False))
+    has_one_length = is_static
     preprocessor = getattr(model, "preprocessor", None)
     if preprocessor is not None and (is_static or preprocessor.pad_to_max_length):
       max_length = max(max_length, preprocessor.max_length)
-      bucket_multiple = 0
-    if bucket_multiple is None:
-      bucket_multiple = 0 if is_static else _DEFAULT_MULTIPLE
+      has_one_length = True
     return cls(
       batch_size=math.ceil(batch_size / num_replicas) * num_replicas,
       max_length=max_length,
-      bucket_multiple=bucket_multiple,
+      bucket_multiple=0 if has_one_length else _DEFAULT_MULTIPLE,
       num_replicas=num_replicas,
       is_static=is_static,
     )

@@ -37,7 +37,6 @@ class Predictor:
     examples: Examples,
     *,
     batch_size: int | None,
-    bucket_multiple: int | None = None,
     callbacks: Any = None,
     verbose: int = 0,
   ) -> Any:
@@ -48,7 +47,7 @@ class Predictor:
       the outputs of different batches have different shapes.
     """
     strategy = self._model.distribute_strategy
-    batching = Batching.of(self._model, examples, batch_size, bucket_multiple)
+    batching = Batching.of(self._model, examples, batch_size)
     plan = plan_by_length(examples.lengths, batching)
     with iterators_without_autotune():
       dataset = make_dataset(strategy, Examples(examples.inputs), plan, batching)
