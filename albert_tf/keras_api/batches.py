@@ -104,9 +104,9 @@ def epoch_plan(
     return np.split(np.arange(len(lengths)), cuts)
   rng = np.random.default_rng([seed, epoch])
   order = rng.permutation(len(lengths))
-  if not batching.bucket_multiple:
-    return np.split(order, cuts)
-  buckets = -(-lengths // batching.bucket_multiple)
+  # Rows of one length keep this order, so that every device makes the same updates.
+  multiple = batching.bucket_multiple or _DEFAULT_MULTIPLE
+  buckets = -(-lengths // multiple)
   window_size = size * _WINDOW_BATCHES
   for begin in range(0, len(order), window_size):
     window = order[begin : begin + window_size]

@@ -194,14 +194,22 @@ def _joined(columns: Sequence[Any]) -> Column:
   # Blocks may have different types.
   dtype = np.result_type(*[column.dtype.as_numpy_dtype for column in columns])
   same = [column.with_flat_values(tf.cast(column.flat_values, dtype)) for column in columns]
-  return tf.concat(same, axis=0)
+  if first.ragged_rank == 1:
+    return tf.concat(same, axis=0)
+  # Each example has C rows.
+  rows = tf.concat([column.values for column in same], axis=0)
+  return tf.RaggedTensor.from_uniform_row_length(rows, int(first.shape[1]))
 
 
 def _taken(column: Any, numbers: np.ndarray) -> Any:
   if column is None:
     return None
   if isinstance(column, tf.RaggedTensor):
-    return tf.gather(column, numbers)
+    rows = tf.gather(column, numbers)
+    if column.ragged_rank > 1:
+      # TensorFlow forgets that each example has C rows.
+      rows = tf.RaggedTensor.from_uniform_row_length(rows.values, int(column.shape[1]))
+    return rows
   return np.asarray(column)[numbers]
 
 
@@ -216,7 +224,8 @@ def gathered(column: Any, rows: tf.Tensor, length: Any, fill: int) -> Any:
   if values.dtype.is_floating:
     dtype = tf.float32
   values = tf.cast(values, dtype)
-  sizes = [rows.shape[0], *values.shape[1:-1], length]
+  # The number of choices is static, which a TPU needs.
+  sizes = [rows.shape[0], *column.shape[1:-1], length]
   # -1: as many as there are.
   shape = tf.stack([-1 if size is None else size for size in sizes])
   return values.to_tensor(tf.cast(fill, dtype), shape=shape)

@@ -33,10 +33,21 @@ def test_every_row_is_in_one_batch_and_the_order_is_a_function_of_seed_and_epoch
     assert any(set(a) != set(b) for a, b in zip(plan, other, strict=True))
   # Batches hold similar lengths, and are not in order of length.
   padded = [batching.length(lengths[batch].max()) for batch in plan]
-  unsorted = epoch_plan(lengths, dataclasses.replace(batching, bucket_multiple=0), seed=3, epoch=1)
-  assert sum(padded) < 0.8 * sum(batching.length(lengths[batch].max()) for batch in unsorted)
+  in_caller_order = epoch_plan(lengths, batching, seed=3, epoch=1, shuffle=False)
+  unsorted = [batching.length(lengths[batch].max()) for batch in in_caller_order]
+  assert sum(padded) < 0.8 * sum(unsorted)
   assert padded != sorted(padded)
   assert set(padded) <= {16, 32, 48, 64}
+
+
+def test_the_order_does_not_depend_on_how_rows_are_padded():
+  """A TPU pads all rows to one length, and makes the updates of a CPU."""
+  lengths = np.random.default_rng(1).integers(3, 130, 203)
+  of_cpu = Batching(batch_size=8, max_length=129)
+  of_tpu = dataclasses.replace(of_cpu, bucket_multiple=0, is_static=True)
+  plans = [epoch_plan(lengths, batching, seed=3, epoch=1) for batching in (of_cpu, of_tpu)]
+  for ours, theirs in zip(*plans, strict=True):
+    np.testing.assert_array_equal(ours, theirs)
 
 
 def made_up_rows(kind, count=13):
@@ -77,6 +88,15 @@ def examples_of(rows, labels, weights, **options):
 
   inputs = Examples.of_blocks(blocks).inputs
   return Examples(inputs, column(labels), column(weights), **options)
+
+
+def test_some_choices_have_the_shape_of_all():
+  rows, labels, weights = made_up_rows("choices")
+  examples = examples_of(rows, labels, weights)
+  few = examples.take(np.array([12, 3]))
+  assert few.inputs["input_ids"].shape[1] == examples.inputs["input_ids"].shape[1] == 3
+  np.testing.assert_array_equal(few.inputs["input_ids"][1].to_tensor(), rows[3]["input_ids"])
+  assert few.lengths.tolist() == [len(rows[i]["input_ids"][0]) for i in (12, 3)]
 
 
 def parts_of(strategy, examples, batching, first_step=0):

@@ -21,7 +21,7 @@ from support.tiny_step import OPTIMIZER, distributed_iterator, make_step
 from support.tpu.emulator import TpuEmulator
 import tensorflow as tf
 
-from albert_tf import AdamW, AlbertClassifier
+from albert_tf import AdamW, AlbertClassifier, WarmupPolynomialDecay
 from albert_tf.errors import UserError
 from albert_tf.keras_api.batches import TrainingBatches
 from albert_tf.keras_api.predictor import Predictor
@@ -144,7 +144,8 @@ def traced_fit(strategy: tf.distribute.Strategy) -> tuple[Any, dict[str, Any]]:
       train_depths=(1, 2),
       dtype=POLICY,
     )
-    model.compile(AdamW(1e-3, global_clipnorm=1.0), loss=task.loss())
+    schedule = WarmupPolynomialDecay(learning_rate=1e-3, num_train_steps=10, num_warmup_steps=1)
+    model.compile(AdamW(schedule, global_clipnorm=1.0), loss=task.loss())
     model.optimizer.build(model.trainable_variables)
   model.gradient_accumulation_steps = MICRO_BATCHES
   training = TrainingBatches.plan(
