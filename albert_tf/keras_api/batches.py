@@ -42,7 +42,7 @@ class Batching:
     bucket_multiple: batches are of similar length and padded to a multiple of this; 0: all are
       padded to `max_length`.
     num_replicas: that share a batch.
-    is_static: whether all batches have the shape `[B, max_length]`, as XLA needs.
+    is_static: whether all batches have the shape `[B, max_length]`.
   """
 
   batch_size: int
@@ -64,13 +64,13 @@ class Batching:
     strategy = model.distribute_strategy
     num_replicas = strategy.num_replicas_in_sync
     max_length = int(examples.lengths.max(initial=1))
-    # XLA compiles the model anew for each shape, and fused attention needs one.
-    is_static = device_kind(strategy) == "tpu" or bool(getattr(model, "jit_compile", False))
-    has_one_length = is_static
+    is_tpu = device_kind(strategy) == "tpu"
     preprocessor = getattr(model, "preprocessor", None)
-    if preprocessor is not None and (is_static or preprocessor.pad_to_max_length):
+    has_one_length = is_tpu or (preprocessor is not None and preprocessor.pad_to_max_length)
+    if preprocessor is not None and has_one_length:
       max_length = max(max_length, preprocessor.max_length)
-      has_one_length = True
+    # A TPU compiles the model anew for each shape. On a GPU fused attention needs one shape.
+    is_static = is_tpu or (has_one_length and bool(getattr(model, "jit_compile", False)))
     return cls(
       batch_size=math.ceil(batch_size / num_replicas) * num_replicas,
       max_length=max_length,
