@@ -1,6 +1,6 @@
 """Make the distribution strategy, and let the processes of a run decide together."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import os
 import pathlib
@@ -214,14 +214,6 @@ class Workers:
     code = tf.constant(float(zlib.crc32(text.encode())), tf.float64)
     differs_from_chief = bool(self._sum(code, of_first=True) != code)
     return not self.any(differs_from_chief)
-
-  def of_chief(self, values: Mapping[str, float]) -> dict[str, float]:
-    """The chief's values. All processes must call it with the same keys."""
-    if not self._several or not values:
-      return dict(values)
-    numbers = tf.constant([float(value) for value in values.values()], tf.float64)
-    of_first = self._sum(numbers, of_first=True)
-    return dict(zip(values, of_first.numpy().tolist(), strict=True))
 
   @contextlib.contextmanager
   def all_fail_together(self) -> Iterator[None]:
