@@ -9,8 +9,8 @@ import keras
 import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
-from albert_tf.modeling.layers import ConfigLayer, Seed, dropout, resolve_seed
-from albert_tf.modeling.pretraining import RowsHead
+from albert_tf.modeling.dropout import Seed, dropout, resolve_seed
+from albert_tf.modeling.layers import ConfigLayer, RowsHead
 
 # Subtracted from the logit of a position that cannot be an answer (original code).
 NEVER = 1e30

@@ -12,7 +12,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import SHORTEST_ROW, TaskSpec
 from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api.preprocessor import AlbertPreprocessor
-from albert_tf.modeling.layers import ConfigModel
+from albert_tf.modeling.config_model import ConfigModel
 
 
 def load_pretrained(

@@ -9,8 +9,8 @@ import tensorflow as tf
 from albert_tf.configs import AlbertConfig
 from albert_tf.keras_api.answers import served_rows
 from albert_tf.keras_api.text_model import Options, TextModel
+from albert_tf.modeling.dropout import Seed
 from albert_tf.modeling.encoder import Encoder
-from albert_tf.modeling.layers import Seed
 from albert_tf.modeling.pretraining import AlbertForPreTraining as AlbertForPreTraining
 from albert_tf.modeling.pretraining import MaskedLmHead
 from albert_tf.modeling.text_inputs import Inputs, integers, text_inputs
@@ -35,10 +35,9 @@ class AlbertEncoder(TextModel, Encoder):
     inputs: Inputs,
     training: bool = False,
     seed: Seed = None,
-    depth: int | None = None,
-    also_read: Sequence[int] = (),
+    depths: Sequence[int] = (),
   ) -> dict[str, Any]:
-    outputs = super().call(inputs, training=training, seed=seed, depth=depth, also_read=also_read)
+    outputs = super().call(inputs, training=training, seed=seed, depths=depths)
     mask = text_inputs(inputs).get("input_mask")
     # Rows at `read_positions` have no mask of their own.
     if mask is not None and "read_positions" not in inputs:
@@ -94,13 +93,13 @@ class AlbertMaskedLM(TextModel):
     inputs: Inputs,
     training: bool = False,
     seed: Seed = None,
-    depth: int | None = None,
+    depths: Sequence[int] = (),
   ) -> tf.Tensor:
     texts = text_inputs(inputs)
     # The last block and the head are computed for the masks alone.
     if "masked_lm_positions" in inputs:
       texts["read_positions"] = integers(inputs["masked_lm_positions"])
-    outputs = self.encoder(texts, training=training, seed=seed, depth=depth)
+    outputs = self.encoder(texts, training=training, seed=seed, depths=depths)
     word_embeddings = self.encoder.embeddings.word_embeddings
     return self.masked_lm(outputs["sequence_output"], None, word_embeddings)
 

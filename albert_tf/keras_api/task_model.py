@@ -23,8 +23,8 @@ from albert_tf.keras_api.predictor import Predictor
 from albert_tf.keras_api.text_model import Options, TextModel, has_batches
 from albert_tf.keras_api.training_step import train_step
 from albert_tf.modeling import Encoder
+from albert_tf.modeling.dropout import resolve_seed, split_seed
 from albert_tf.modeling.early_exit import EXIT_RULES, EarlyOutputs, answer_early
-from albert_tf.modeling.layers import resolve_seed, split_seed
 from albert_tf.modeling.text_inputs import Inputs, text_inputs
 
 # Options of `from_pretrained` for `make_task`. The other fields follow from the class.
@@ -182,18 +182,18 @@ class TaskModel(TextModel):
     inputs: Inputs,
     training: bool = False,
     seed: tf.Tensor | None = None,
-    depth: int | None = None,
+    depths: Sequence[int] = (),
   ) -> Any:
-    return self.outputs_at((depth,), inputs, training=training, seed=seed)[0]
+    return self.outputs_at(depths, inputs, training=training, seed=seed)[-1]
 
   def outputs_at(
     self,
-    depths: Sequence[Any],
+    depths: Sequence[int],
     inputs: Inputs,
     training: bool = False,
     seed: tf.Tensor | None = None,
   ) -> list[Any]:
-    """The outputs of `call` after each of these numbers of layers, ascending, in one pass."""
+    """The outputs of `call` after each of these numbers of layers, in one pass; see `Encoder`."""
     seed = resolve_seed(seed, training=training)
     head_seed = None
     if self.task.has_head_dropout:
@@ -203,12 +203,11 @@ class TaskModel(TextModel):
       self._encoder_inputs(inputs),
       training=training,
       seed=seed,
-      depth=depths[-1],
-      also_read=depths[:-1],
+      depths=depths,
     )
     return [
       self._answer(self._head_input(of_depth), inputs, training=training, seed=head_seed)
-      for of_depth in encoded.get("shallower", []) + [encoded]
+      for of_depth in encoded.get("of_depths", [encoded])
     ]
 
   def _encoder_inputs(self, inputs: Inputs) -> dict[str, tf.Tensor]:

@@ -36,7 +36,7 @@ from albert_tf.keras_api.labels import finite
 from albert_tf.keras_api.loading import check_names, load_pretrained
 from albert_tf.keras_api.logits import check_losses, metrics_of_logits
 from albert_tf.keras_api.predictor import Predictor, padded_outputs
-from albert_tf.modeling.layers import ConfigModel
+from albert_tf.modeling.config_model import ConfigModel
 from albert_tf.modeling.variables import named_variables
 from albert_tf.pipelines.batches import iterators_without_autotune
 from albert_tf.serving.export import export_model

@@ -1,26 +1,18 @@
 """Dot-product attention in two forms: plain, and with fewer passes over arrays `[Q, S]`.
 
-`AttentionSublayer` takes the second on accelerators.
+`text_layout` takes the second on accelerators.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.compat import device_kind
-from albert_tf.modeling.layers import Seed, dropout, dropout_mask
+from albert_tf.modeling.dropout import Seed, dropout, dropout_mask
 
 # Added to the score of a padded key (original code); finite, so that a row of padding stays finite.
 MASKED_SCORE = -10000.0
-
-
-class KeyMask(NamedTuple):
-  """Which keys a query may read."""
-
-  bias: tf.Tensor  # Float32 [B, 1, 1, S]; see `attention_bias`.
-  # Int32 [B], where `fused_attention` computes: it reads this instead of the bias.
-  lengths: tf.Tensor | None = None
 
 
 def attention_bias(input_mask: tf.Tensor) -> tf.Tensor:
@@ -52,15 +44,32 @@ def plain_attention(
 
   Reference: arXiv 1706.03762, equation 1.
   """
+  context = attend(
+    _swap_middle_axes(query),
+    _swap_middle_axes(key),
+    _swap_middle_axes(value),
+    bias,
+    dropout_rate=dropout_rate,
+    seed=seed,
+  )
+  return _swap_middle_axes(context)
+
+
+def attend(
+  query: tf.Tensor,
+  key: tf.Tensor,
+  value: tf.Tensor,
+  bias: tf.Tensor,
+  *,
+  dropout_rate: float,
+  seed: Seed,
+) -> tf.Tensor:
+  """`plain_attention` of `[B, N, Q, D]` and `[B, N, S, D]`; returns `[B, N, Q, D]`."""
   # The queries are scaled, and not the scores, which are more.
   query = query * tf.cast(1.0 / math.sqrt(query.shape[-1]), query.dtype)
-  query = _swap_middle_axes(query)  # [B, N, Q, D]
-  key = _swap_middle_axes(key)  # [B, N, S, D]
-  value = _swap_middle_axes(value)
   scores = _float32(tf.matmul(query, key, transpose_b=True)) + bias  # [B, N, Q, S]
   probabilities = tf.cast(tf.nn.softmax(scores), value.dtype)
-  output = tf.matmul(dropout(probabilities, dropout_rate, seed), value)
-  return _swap_middle_axes(output)
+  return tf.matmul(dropout(probabilities, dropout_rate, seed), value)
 
 
 def lean_attention(

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.modeling.dot_product_attention import KeyMask
 from albert_tf.modeling.encoder import Encoder
 
 # (what heads read of R texts, their mask [R, S]) → the head's output [R, …].
@@ -148,9 +147,8 @@ def answer_early(
   Returns:
     See `EarlyOutputs`. No operation of control flow: with no row left, layers compute nothing.
   """
-  _, x, mask, keys = encoder.embed(inputs)
-  keys = KeyMask(keys.bias)  # Rows leave, so no kernel of fixed size can compute.
-  rows = tf.range(tf.shape(x)[0])  # Which texts of the input are still here.
+  _, x, layout = encoder.embed(inputs)
+  rows = tf.range(tf.shape(layout.mask)[0])  # Which texts of the input are still here.
   num_done = 0
   before = None
   finished_rows = []
@@ -158,15 +156,15 @@ def answer_early(
   finished_layers = []
   for number, depth in enumerate(depths):
     is_last = number == len(depths) - 1
-    num_layers = depth - num_done
-    num_done = depth
+    seeds = [None] * (depth - num_done)
     if is_last and reads_cls_alone:
-      x = encoder.run_blocks(x, keys, [None] * (num_layers - 1), training=False)[-1]
-      cls_position = tf.zeros([tf.shape(x)[0], 1], tf.int32)
-      x = encoder.block(-1)(x, keys, None, cls_position)  # [R, 1, H]
+      cls_alone = tf.zeros_like(layout.mask[:, :1])
+      read = encoder.run_last(x, layout, seeds, cls_alone, first=num_done)
     else:
-      x = encoder.run_blocks(x, keys, [None] * num_layers, training=False)[-1]
-    outputs = head(encoder.read_rows(x), mask)
+      x = encoder.run_blocks(x, layout, seeds, first=num_done)[-1]
+      read = encoder.read(x, layout)
+    num_done = depth
+    outputs = head(read, layout.mask)
 
     # The texts that are finished here.
     if is_last:
@@ -180,9 +178,10 @@ def answer_early(
     # The others go on.
     if not is_last:
       others = tf.where(~is_finished)[:, 0]
-      going_on = (rows, threshold, outputs, x, mask, keys.bias)
-      rows, threshold, before, x, mask, bias = (tf.gather(rows_of, others) for rows_of in going_on)
-      keys = KeyMask(bias)
+      x, layout = layout.only(x, others)
+      rows = tf.gather(rows, others)
+      threshold = tf.gather(threshold, others)
+      before = tf.gather(outputs, others)
 
   # Back in the order of the input: row i finished at place[i].
   place = tf.math.invert_permutation(tf.concat(finished_rows, axis=0))

@@ -10,15 +10,17 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.compat import device_kind
+from albert_tf.compat import device_kind, is_compiled_by_xla
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.modeling.dot_product_attention import KeyMask, attention_bias
+from albert_tf.modeling.config_model import ConfigModel
+from albert_tf.modeling.dropout import Seed, resolve_seed, split_seed
 from albert_tf.modeling.fused_attention import can_fuse
-from albert_tf.modeling.layers import ConfigModel, Dense, Seed, resolve_seed, split_seed
+from albert_tf.modeling.layers import Dense
 from albert_tf.modeling.rematerialization import Step, rematerialize
 from albert_tf.modeling.sublayers import AlbertEmbeddings, AttentionSublayer, FeedForwardSublayer
 from albert_tf.modeling.text_inputs import SYNONYMS, TEXT_INPUTS, integers, text_inputs
+from albert_tf.modeling.text_layout import PackedLayout, PaddedLayout, TextLayout
 
 LAYER_LOOPS = ("unrolled", "while")
 
@@ -33,16 +35,16 @@ class Block:
   def __call__(
     self,
     x: tf.Tensor,
-    keys: KeyMask,
+    layout: TextLayout,
     seed: Seed,
     positions: tf.Tensor | None = None,
   ) -> tf.Tensor:
-    """`[B, S, H]` → `[B, S, H]`, or `[B, Q, H]` of `positions` `[B, Q]` alone."""
+    """x, as the layout packs it → an array like x, or `[B, Q, H]` of `positions` `[B, Q]` alone."""
     attention_seed, feed_forward_seed = split_seed(seed, 2)
     queries = None
     if positions is not None:
-      queries = tf.gather(x, positions, batch_dims=1)  # [B, Q, H]
-    x = self.attention(x, keys.bias, seed=attention_seed, queries=queries, key_lengths=keys.lengths)
+      queries = layout.at(x, positions)
+    x = self.attention(x, layout=layout, seed=attention_seed, queries=queries)
     return self.feed_forward(x, seed=feed_forward_seed)
 
 
@@ -50,17 +52,16 @@ class EmbeddedTexts(NamedTuple):
   """The input of the first block."""
 
   embedding_output: tf.Tensor  # [B, S, E]
-  x: tf.Tensor  # [B, S, H]
-  mask: tf.Tensor  # int32 [B, S]; 1 = real token.
-  keys: KeyMask
+  x: tf.Tensor  # [B, S, H], as the layout packs it.
+  layout: TextLayout
 
 
-def _numbered_step(block: Block, keys: KeyMask, seeds: Sequence[Seed]) -> Step:
+def _numbered_step(block: Block, layout: TextLayout, seeds: Sequence[Seed]) -> Step:
   """The block as a function of x and the number of its seed, which may be a tensor."""
   if seeds[0] is None:
-    return lambda x, i: block(x, keys, None)
+    return lambda x, i: block(x, layout, None)
   stacked_seeds = tf.stack(seeds)
-  return lambda x, i: block(x, keys, stacked_seeds[i])
+  return lambda x, i: block(x, layout, stacked_seeds[i])
 
 
 def _sublayer_name(owner: tuple[int, int]) -> str:
@@ -94,16 +95,15 @@ class Encoder(ConfigModel):
       so that the last block is not computed for the others.
     training: whether dropout is active.
     seed: int32 `[2]`, the seed of the call; see `resolve_seed`.
-    depth: number of layers, of `inner_group_num` blocks each; None: as in the configuration.
-      Another number needs one block that all layers share.
-    also_read: smaller numbers of layers, ascending, whose outputs are read too: one forward pass
-      gives them all. They need one shared block.
+    depths: numbers of layers to read, ascending, of `inner_group_num` blocks each: one forward pass, to
+      the last, gives them all. Default: the configuration's number. Others need one block that all layers share.
 
   Returns:
-    `sequence_output` `[B, S, H]` (`[B, Q, H]` with `read_positions`), `pooled_output` `[B, H]`,
-    `embedding_output` `[B, S, E]`, and `encoder_input` `[B, S, H]`, $x_0$. With `also_read` also
-    `shallower`: for each of these depths the same `sequence_output` and `pooled_output`. Without `remat`, loop,
-    `read_positions` and `also_read` also `all_encoder_layers`: a tuple with one `[B, S, H]` for each block.
+    `sequence_output` `[B, S, H]` (`[B, Q, H]` with `read_positions`) and `pooled_output` `[B, H]` of the last
+    depth; `embedding_output` `[B, S, E]`, and `encoder_input` `[B, S, H]`, $x_0$. With several depths also
+    `of_depths`, a list of the first two for each of them. Without `remat`, loop, `read_positions` and several
+    depths also `all_encoder_layers`: a tuple with one `[B, S, H]` for each block. Where the layout is packed,
+    blocks do not compute padding, and their vectors `[B, S, H]` are zeros there.
 
   Reference: ALBERT section 3.1; the original's `AlbertModel`.
   """
@@ -137,6 +137,8 @@ class Encoder(ConfigModel):
       accelerated = device_kind() != "cpu" and has_16_bit_products
     self.accelerated = accelerated
     self.padding_at_end = padding_at_end
+    # Whether a CPU leaves padding out; false where a program of fixed shapes is made (LiteRT).
+    self.may_pack = True
 
     # The layers, in the order of the equation. A map from E to H exists only where they differ.
     policy = {"dtype": self.dtype_policy}
@@ -182,9 +184,15 @@ class Encoder(ConfigModel):
     ]
 
   def run_blocks(
-    self, x: tf.Tensor, keys: KeyMask, seeds: Sequence[Seed], training: bool
+    self,
+    x: tf.Tensor,
+    layout: TextLayout,
+    seeds: Sequence[Seed],
+    *,
+    first: int = 0,
+    training: bool = False,
   ) -> list[tf.Tensor]:
-    """Applies as many blocks as there are `seeds`, from the first.
+    """Applies as many blocks as there are `seeds`, from number `first` on.
 
     Returns:
       The output of each block where they are unrolled, else only that of the last.
@@ -192,22 +200,38 @@ class Encoder(ConfigModel):
     if not seeds:  # The only block is left to the caller.
       return [x]
     if self.remat and training:
-      return [self.run_rematerialized(x, keys, seeds)]
+      return [self.run_rematerialized(x, layout, seeds)]
     if self.layer_loop == "while":
-      return [self.run_looped(x, keys, seeds)]
-    return self.run_unrolled(x, keys, seeds)
-
-  def run_unrolled(self, x: tf.Tensor, keys: KeyMask, seeds: Sequence[Seed]) -> list[tf.Tensor]:
-    """The output of each block."""
+      return [self.run_looped(x, layout, seeds)]
     outputs = []
-    for number, seed in enumerate(seeds):
-      x = self.block(number)(x, keys, seed)
+    for number, seed in enumerate(seeds, start=first):
+      x = self.block(number)(x, layout, seed)
       outputs.append(x)
     return outputs
 
-  def run_looped(self, x: tf.Tensor, keys: KeyMask, seeds: Sequence[Seed]) -> tf.Tensor:
+  def run_last(
+    self,
+    x: tf.Tensor,
+    layout: TextLayout,
+    seeds: Sequence[Seed],
+    positions: tf.Tensor,
+    *,
+    first: int,
+    training: bool = False,
+  ) -> dict[str, tf.Tensor]:
+    """As `run_blocks` and `read`, where heads read [CLS] and a few `positions` `[B, 1 + Q]` alone.
+
+    The last block computes only these: with 20 of 512 positions this saves most of a block. It keeps little, and
+    is not rematerialized.
+    """
+    x = self.run_blocks(x, layout, seeds[:-1], first=first, training=training)[-1]
+    last = first + len(seeds) - 1
+    x = self.block(last)(x, layout, seeds[-1], positions)  # [B, 1 + Q, H]
+    return {"sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
+
+  def run_looped(self, x: tf.Tensor, layout: TextLayout, seeds: Sequence[Seed]) -> tf.Tensor:
     """The output of the shared block's last application, in a loop of the graph."""
-    step = _numbered_step(self.block(0), keys, seeds)
+    step = _numbered_step(self.block(0), layout, seeds)
     _, x = tf.while_loop(
       lambda i, _: i < len(seeds),
       lambda i, x: (i + 1, tf.ensure_shape(step(x, i), x.shape)),
@@ -216,14 +240,16 @@ class Encoder(ConfigModel):
     )
     return x
 
-  def run_rematerialized(self, x: tf.Tensor, keys: KeyMask, seeds: Sequence[Seed]) -> tf.Tensor:
+  def run_rematerialized(
+    self, x: tf.Tensor, layout: TextLayout, seeds: Sequence[Seed]
+  ) -> tf.Tensor:
     """The output of the last block; the backward pass computes activations again."""
     if not self.config.has_one_block:
       for number, seed in enumerate(seeds):
-        x = rematerialize(_numbered_step(self.block(number), keys, [seed]), x)
+        x = rematerialize(_numbered_step(self.block(number), layout, [seed]), x)
       return x
 
-    step = _numbered_step(self.block(0), keys, seeds)
+    step = _numbered_step(self.block(0), layout, seeds)
     # All but the last: its gradient comes first, so keeping it costs one block's memory and saves
     # one block's time.
     last = len(seeds) - 1
@@ -247,90 +273,106 @@ class Encoder(ConfigModel):
     input_ids = text["input_ids"]
     input_mask = text.get("input_mask", tf.ones_like(input_ids))
     segment_ids = text.get("segment_ids", tf.zeros_like(input_ids))
+    layout = self.layout(input_mask, has_seed=seed is not None)
+
     embedding_output = self.embeddings(input_ids, segment_ids, seed=seed)  # [B, S, E]
-    x = embedding_output
+    x = layout.pack(embedding_output)
     if self.embedding_hidden_mapping_in is not None:
       x = self.embedding_hidden_mapping_in(x)  # [B, S, H]
-    keys = KeyMask(attention_bias(input_mask))
-    has_dropout = seed is not None and self.config.attention_probs_dropout_prob > 0
+    if isinstance(layout, PaddedLayout) and layout.key_lengths is not None:
+      # The kernel would read the wrong keys of a mask with holes: NaN ends such a training.
+      is_key = tf.sequence_mask(layout.key_lengths, input_ids.shape[1], tf.int32)
+      has_holes = tf.reduce_any(is_key != input_mask)
+      x += tf.cast(tf.where(has_holes, math.nan, 0.0), x.dtype)
+    return EmbeddedTexts(embedding_output, x, layout)
+
+  def layout(self, input_mask: tf.Tensor, *, has_seed: bool) -> TextLayout:
+    """How the blocks compute texts with the mask `[B, S]`; `has_seed` where dropout may be active."""
+    # Dropout draws masks of arrays `[B, S, H]`, so that a training is the same on every device.
+    if self.may_pack and not has_seed and device_kind() == "cpu" and not is_compiled_by_xla():
+      return PackedLayout(input_mask)
+    key_lengths = None
     if can_fuse(
       self.config,
-      input_ids,
+      input_mask,
       self.compute_dtype,
       padding_at_end=self.padding_at_end,
-      has_dropout=has_dropout,
+      has_dropout=has_seed and self.config.attention_probs_dropout_prob > 0,
     ):
-      lengths = tf.reduce_sum(input_mask, axis=-1)
-      keys = keys._replace(lengths=lengths)
-      # The kernel would read the wrong keys of a mask with holes: NaN ends such a training.
-      has_holes = tf.reduce_any(
-        tf.sequence_mask(lengths, input_ids.shape[1], tf.int32) != input_mask
-      )
-      x += tf.cast(tf.where(has_holes, math.nan, 0.0), x.dtype)
-    return EmbeddedTexts(embedding_output, x, input_mask, keys)
+      key_lengths = tf.reduce_sum(input_mask, axis=-1)
+    return PaddedLayout(input_mask, accelerated=self.accelerated, key_lengths=key_lengths)
 
   def call(
     self,
     inputs: Mapping[str, tf.Tensor],
     training: bool = False,
     seed: Seed = None,
-    depth: int | None = None,
-    also_read: Sequence[int] = (),
+    depths: Sequence[int] = (),
   ) -> dict[str, Any]:
     training = bool(training)
-    num_blocks = len(self.config.at_depth(depth).owners)
+    depths = tuple(depths) or (self.config.num_hidden_layers,)
+    num_blocks = len(self.config.at_depth(depths[-1]).owners)
+    if len(depths) > 1:
+      self.check_depths(depths)
 
     # One seed for each block. Without dropout all are None.
     embedding_seed, layers_seed = split_seed(resolve_seed(seed, training=training), 2)
     seeds = split_seed(layers_seed, num_blocks)
 
-    start = self.embed(inputs, embedding_seed)
-    x = start.x
-    keys = start.keys
-    outputs: dict[str, Any] = {"embedding_output": start.embedding_output, "encoder_input": x}
+    embedding_output, x, layout = self.embed(inputs, embedding_seed)
+    outputs: dict[str, Any] = {
+      "embedding_output": embedding_output,
+      "encoder_input": layout.unpack(x),
+    }
     positions = None
     if "read_positions" in inputs:
       # The pooler reads position 0, [CLS]: positions [[3, 5]] become [[0, 3, 5]].
       positions = tf.pad(integers(inputs["read_positions"]), [[0, 0], [1, 0]])
 
     # The depths that are read on the way.
-    if also_read:
-      self.check_also_read(also_read, num_blocks)
-      outputs["shallower"] = []
-      num_done = 0
-      for shallower_depth in also_read:
-        x = self.run_blocks(x, keys, seeds[num_done:shallower_depth], training)[-1]
-        outputs["shallower"].append(self.read_rows(x, positions))
-        num_done = shallower_depth
-      seeds = seeds[num_done:]
+    of_depths = []
+    num_done = 0
+    for depth in depths[:-1]:
+      x = self.run_blocks(x, layout, seeds[num_done:depth], first=num_done, training=training)[-1]
+      of_depths.append(self.read(x, layout, positions))
+      num_done = depth
 
+    # The last one.
+    seeds = seeds[num_done:]
     if positions is None:
-      layers = self.run_blocks(x, keys, seeds, training)
-      if self.layer_loop == "unrolled" and not self.remat and not also_read:
-        outputs["all_encoder_layers"] = tuple(layers)
-      return outputs | self.read_rows(layers[-1])
-
-    # The heads read [CLS] and a few positions, so the last block computes only these: with 20 of
-    # 512 positions this saves most of a block. It keeps little, and is not rematerialized.
-    x = self.run_blocks(x, keys, seeds[:-1], training)[-1]
-    x = self.block(-1)(x, keys, seeds[-1], positions)  # [B, 1 + Q, H]
-    return outputs | {"sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
-
-  def check_also_read(self, depths: Sequence[int], num_layers: int) -> None:
-    """Raises a `UserError` unless `depths` ascend below `num_layers`, over one shared block."""
-    self.config.check_one_block(f"also_read={list(depths)}")
-    ascending = sorted(set(depths))
-    if list(depths) != ascending or not 0 < ascending[0] <= ascending[-1] < num_layers:
-      raise UserError(
-        f"also_read must be ascending numbers of layers below the depth. Received: {list(depths)}, "
-        f"and a depth of {num_layers}. Drop or reorder them."
+      layers = self.run_blocks(x, layout, seeds, first=num_done, training=training)
+      of_depths.append(self.read(layers[-1], layout))
+      if self.layer_loop == "unrolled" and not self.remat and len(depths) == 1:
+        outputs["all_encoder_layers"] = tuple(layout.unpack(layer) for layer in layers)
+    else:
+      of_depths.append(
+        self.run_last(x, layout, seeds, positions, first=num_done, training=training)
       )
 
-  def read_rows(self, x: tf.Tensor, positions: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-    """What heads read of a layer's output `[B, S, H]`; of [CLS] and other `positions` `[B, 1 + Q]` alone."""
+    outputs |= of_depths[-1]
+    if len(depths) > 1:
+      outputs["of_depths"] = of_depths
+    return outputs
+
+  def check_depths(self, depths: Sequence[int]) -> None:
+    """Raises a `UserError` unless `depths` ascend from 1, over one shared block."""
+    self.config.check_one_block(f"depths={list(depths)}")
+    if list(depths) != sorted(set(depths)) or depths[0] < 1:
+      raise UserError(
+        f"depths must be ascending numbers of layers. Received: {list(depths)}. Drop or reorder them."
+      )
+
+  def read(
+    self, x: tf.Tensor, layout: TextLayout, positions: tf.Tensor | None = None
+  ) -> dict[str, tf.Tensor]:
+    """What heads read of a block's output; of [CLS] and other `positions` `[B, 1 + Q]` alone."""
     if positions is None:
-      return {"sequence_output": x, "pooled_output": self.pooler(x[:, 0])}
-    x = tf.gather(x, positions, batch_dims=1)
+      cls_alone = tf.zeros_like(layout.mask[:, :1])
+      return {
+        "sequence_output": layout.unpack(x),
+        "pooled_output": self.pooler(layout.at(x, cls_alone)[:, 0]),
+      }
+    x = layout.at(x, positions)
     return {"sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
 
   def get_config(self) -> dict[str, Any]:

@@ -1,100 +1,21 @@
-"""What all layers use: dropout and its seeds, LayerNorm, activations, the linear map, base classes.
+"""What all layers are made of: LayerNorm, activations, the linear map, and the head of a few rows.
 
-The model's layers (`sublayers.py`, `pretraining.py`) and the heads of `keras_api` are made of these.
+The model's layers (`sublayers.py`, `pretraining.py`) and the heads of `keras_api` use these.
 `name_map` has the names of their variables in checkpoints.
 """
 
 from collections.abc import Callable
 import math
-from typing import Any, TypeAlias
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from albert_tf.compat import ModelBase, device_kind
+from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
-from albert_tf.errors import UserError
 
 _GELU_C = math.sqrt(2.0 / math.pi)
 _GELU_CA = 0.044715 * _GELU_C
-Seed: TypeAlias = tf.Tensor | None  # int32 [2]; None: no dropout.
-
-
-def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
-  """Zeroes a share `rate` of `x` and scales the others by `1 / (1 - rate)`.
-
-  Args:
-    x: any shape.
-    rate: probability of zeroing an entry, in [0, 1); see `dropout_mask` for its steps.
-    seed: int32 `[2]`, seed of the mask; None: no dropout.
-
-  Returns:
-    A tensor like `x`; `x` itself if `rate` is 0 or `seed` is None.
-  """
-  if rate == 0.0 or seed is None:
-    return x
-  is_kept, kept_share = dropout_mask(tf.shape(x), rate, seed)
-  # In float32: a 16-bit factor would be wrong by up to 0.4%, and TensorFlow makes one of a 16-bit
-  # quotient in some graphs and not in others, so that replicas and micro-batches would differ.
-  scaled = tf.cast(tf.cast(x, tf.float32) * (1.0 / kept_share), x.dtype)
-  return tf.where(is_kept, scaled, tf.zeros([], x.dtype))
-
-
-def dropout_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor) -> tuple[tf.Tensor, float]:
-  """Draws which entries dropout keeps.
-
-  A random word of 32 bits decides for four entries: the bits, and not their use, are most of what
-  dropout costs on a TPU. With 8 bits an entry, the rate is the nearest multiple of 1/256 from 1/256
-  to 255/256: 0.1 becomes 26/256 = 0.1016.
-
-  Args:
-    shape: of the mask, int32, at least one axis.
-    rate: probability of zeroing an entry, in (0, 1).
-    seed: int32 `[2]`.
-
-  Returns:
-    The mask, bool, and the share of entries that it keeps in the mean.
-  """
-  dropped = min(max(round(rate * 256), 1), 255)  # Of 256 values of an entry's bits.
-  # Four rows of the first axis share a row of words: words [w, v] make the rows w v | w v | w v | w v.
-  # A split of another axis would be a copy on a TPU.
-  shared_rows = (shape[0] + 3) // 4
-  words = tf.random.stateless_uniform(
-    tf.concat([[1, shared_rows], shape[1:]], axis=0),
-    seed=seed,
-    minval=None,
-    maxval=None,
-    dtype=tf.uint32,
-  )
-  # An entry's bits are moved to the top. What is left below them never decides.
-  shifts = tf.reshape(tf.constant([24, 16, 8, 0], tf.uint32), [4] + [1] * shape.shape[0])
-  is_kept = tf.bitwise.left_shift(words, shifts) >= tf.constant(dropped << 24, tf.uint32)
-  rows = tf.reshape(is_kept, tf.concat([[-1], shape[1:]], axis=0))
-  return tf.reshape(rows[: shape[0]], shape), 1.0 - dropped / 256
-
-
-def split_seed(seed: Seed, count: int) -> list[Seed]:
-  """`count` independent seeds derived from one seed; for None, `count` times None."""
-  if seed is None:
-    return [None] * count
-  # Without bounds: the whole range of int32, each seed equally likely.
-  children = tf.random.stateless_uniform(
-    [count, 2], seed=seed, minval=None, maxval=None, dtype=tf.int32
-  )
-  return tf.unstack(children, num=count)
-
-
-def resolve_seed(seed: Seed, *, training: bool | None) -> Seed:
-  """The seed of a call: the caller's, or a new one; None at inference.
-
-  `model.fit` passes no seed; the new one depends on `keras.utils.set_random_seed`.
-  """
-  if not training:
-    return None
-  if seed is not None:
-    return seed
-  # Not stateless: a constant seed would drop the same entries in every update.
-  return tf.random.uniform([2], minval=0, maxval=tf.int32.max, dtype=tf.int32)
 
 
 def moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -312,7 +233,7 @@ class Dense(keras.layers.Layer):
     return add_bias(y, tf.cast(self.bias, self.compute_dtype))
 
 
-class _Composite:
+class Composite:
   """Builds its layers, whose sizes depend on the configuration and not on the input."""
 
   def build(self: Any, input_shape: Any = None) -> None:
@@ -322,7 +243,7 @@ class _Composite:
     self.built = True
 
 
-class ConfigLayer(_Composite, keras.layers.Layer):
+class ConfigLayer(Composite, keras.layers.Layer):
   """Base class of layers with the model's configuration.
 
   Args:
@@ -360,49 +281,29 @@ class ConfigLayer(_Composite, keras.layers.Layer):
     return LayerNorm(width, epsilon=self.config.layer_norm_eps, name=name)
 
 
-class ConfigModel(_Composite, ModelBase):
-  """Base class of models with a configuration, which Keras saves. The constructor makes the weights.
+class RowsHead(ConfigLayer):
+  """Logits $x W^T + b$ of `[…, H]` in float32, with `W` stored as `[rows, H]`, as in the original.
 
-  Args:
-    config: the model's configuration.
-    preprocessor: a layer that converts strings to ids; see `keras_api.text_model.TextModel`.
+  With two rows, on the pooled output, it is the sentence-order head: in order, swapped (ALBERT section 3.1).
   """
 
-  built: bool  # Keras sets it.
-  # Else Keras traces the model on floats where it is saved, alone or in another model.
-  _default_save_signature = None
-  # The model's heads, of `name_map.ALL_HEADS`.
-  checkpoint_heads: tuple[str, ...] = ()
+  def __init__(self, config: AlbertConfig, *, rows: int, **kwargs: Any):
+    super().__init__(config, **kwargs)
+    self.rows = rows
+    self.output_shape = (None, rows)
 
-  def __init__(self, config: AlbertConfig, *, preprocessor: Any = None, **kwargs: Any):
-    super().__init__(**kwargs, autocast=False)  # Ids would lose digits in bfloat16.
-    self.config = config
-    self.preprocessor = preprocessor
-
-  def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-    """`keras.Model.save`, without Keras' older HDF5 format, which cannot be loaded again."""
-    if str(filepath).endswith((".h5", ".hdf5")):
-      raise UserError(
-        f"A model is saved as a .keras file. Received: {filepath}. Give it the ending .keras."
-      )
-    super().save(filepath, *args, **kwargs)
-
-  def quantize(self, *args: Any, **kwargs: Any) -> None:
-    """Refused: Keras would only warn for each of these layers, and change nothing."""
-    raise UserError(
-      f"Keras quantizes only its own layers. Received: quantize() of {type(self).__name__}. "
-      "For int8 weights call save_pretrained, and give its folder to "
-      "tpu_scripts/export_lite.py --init_checkpoint with --weights=int8."
+  def build(self, input_shape: Any = None) -> None:
+    self.output_weights = self.add_weight(
+      name="output_weights",
+      shape=(self.rows, self.config.hidden_size),
+      initializer=normal_initializer(self.config.initializer_range),
     )
+    self.output_bias = self.add_weight(name="output_bias", shape=(self.rows,), initializer="zeros")
+    self.built = True
 
-  def get_config(self) -> dict[str, Any]:
-    config = super().get_config()
-    config["name"] = self.name
-    config["dtype"] = self.dtype_policy.name  # Keras 2 leaves it out.
-    config["config"] = self.config.to_dict()
-    return config
-
-  @classmethod
-  def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-    del custom_objects
-    return cls(**config | {"config": AlbertConfig.from_dict(config["config"])})
+  def call(self, x: tf.Tensor) -> tf.Tensor:
+    # float32 costs little here: there are few products.
+    rows = tf.reshape(tf.cast(x, tf.float32), [-1, self.config.hidden_size])
+    logits = tf.matmul(rows, tf.cast(self.output_weights, tf.float32), transpose_b=True)
+    logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
+    return tf.reshape(logits, tf.concat([tf.shape(x)[:-1], [self.rows]], axis=0))

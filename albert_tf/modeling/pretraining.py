@@ -10,8 +10,10 @@ import keras
 import tensorflow as tf
 
 from albert_tf.configs import HEADS, AlbertConfig
+from albert_tf.modeling.config_model import ConfigModel
+from albert_tf.modeling.dropout import Seed
 from albert_tf.modeling.encoder import Encoder
-from albert_tf.modeling.layers import ConfigLayer, ConfigModel, Seed, normal_initializer
+from albert_tf.modeling.layers import ConfigLayer, RowsHead
 from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.modeling.variables import named_variables
 
@@ -85,34 +87,6 @@ class MaskedLmHead(ConfigLayer):
     return tf.reshape(logits, tf.concat([shape, [self.config.vocab_size]], axis=0))
 
 
-class RowsHead(ConfigLayer):
-  """Logits $x W^T + b$ of `[…, H]` in float32, with `W` stored as `[rows, H]`, as in the original.
-
-  With two rows, on the pooled output, it is the sentence-order head: in order, swapped (ALBERT section 3.1).
-  """
-
-  def __init__(self, config: AlbertConfig, *, rows: int, **kwargs: Any):
-    super().__init__(config, **kwargs)
-    self.rows = rows
-    self.output_shape = (None, rows)
-
-  def build(self, input_shape: Any = None) -> None:
-    self.output_weights = self.add_weight(
-      name="output_weights",
-      shape=(self.rows, self.config.hidden_size),
-      initializer=normal_initializer(self.config.initializer_range),
-    )
-    self.output_bias = self.add_weight(name="output_bias", shape=(self.rows,), initializer="zeros")
-    self.built = True
-
-  def call(self, x: tf.Tensor) -> tf.Tensor:
-    # float32 costs little here: there are few products.
-    rows = tf.reshape(tf.cast(x, tf.float32), [-1, self.config.hidden_size])
-    logits = tf.matmul(rows, tf.cast(self.output_weights, tf.float32), transpose_b=True)
-    logits = tf.nn.bias_add(logits, tf.cast(self.output_bias, tf.float32))
-    return tf.reshape(logits, tf.concat([tf.shape(x)[:-1], [self.rows]], axis=0))
-
-
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertForPreTraining(ConfigModel):
   """Encoder, masked-LM head tied to the word embeddings, and sentence-order head.
@@ -125,8 +99,8 @@ class AlbertForPreTraining(ConfigModel):
 
   Call args:
     inputs: those of `Encoder`, and `masked_lm_positions` int32 `[B, P]`.
-    training, seed, depth, also_read: see `Encoder`.
-    drawn: int32 scalar, the number in `also_read` of the one depth that the heads read too.
+    training, seed, depths: see `Encoder`. The heads read the last depth.
+    drawn: int32 scalar, the number in `depths` of one more depth that the heads read.
 
   Returns:
     The encoder's outputs, `mlm_logits` float32 `[B, P, V]`, `sop_logits` float32 `[B, 2]`; with `drawn` also
@@ -164,8 +138,7 @@ class AlbertForPreTraining(ConfigModel):
     inputs: Mapping[str, tf.Tensor],
     training: bool = False,
     seed: Seed = None,
-    depth: int | None = None,
-    also_read: Sequence[int] = (),
+    depths: Sequence[int] = (),
     drawn: tf.Tensor | None = None,
   ) -> dict[str, Any]:
     encoder_inputs = text_inputs(inputs)
@@ -174,14 +147,12 @@ class AlbertForPreTraining(ConfigModel):
       # The encoder then gives only these rows: the head need not gather them.
       encoder_inputs["read_positions"] = positions
       positions = None
-    outputs = self.encoder(
-      encoder_inputs, training=training, seed=seed, depth=depth, also_read=also_read
-    )
+    outputs = self.encoder(encoder_inputs, training=training, seed=seed, depths=depths)
     outputs["mlm_logits"], outputs["sop_logits"] = self._logits(outputs, positions)
     if drawn is not None:
       # All heads are applied once more, to the outputs of one depth.
       read = {
-        name: tf.stack([of_depth[name] for of_depth in outputs["shallower"]])[drawn]
+        name: tf.stack([of_depth[name] for of_depth in outputs["of_depths"]])[drawn]
         for name in ("sequence_output", "pooled_output")
       }
       outputs["drawn_mlm_logits"], outputs["drawn_sop_logits"] = self._logits(read, positions)

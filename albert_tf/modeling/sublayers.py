@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.modeling.dot_product_attention import lean_attention, plain_attention
-from albert_tf.modeling.fused_attention import fused_attention
-from albert_tf.modeling.layers import ConfigLayer, Seed, dropout, normal_initializer, split_seed
+from albert_tf.modeling.dropout import Seed, dropout, split_seed
+from albert_tf.modeling.layers import ConfigLayer, normal_initializer
+from albert_tf.modeling.text_layout import TextLayout
 
 
 class AlbertEmbeddings(ConfigLayer):
@@ -74,14 +74,13 @@ class AttentionSublayer(ConfigLayer):
   It contains its LayerNorm (post-norm), which is shared together with the attention.
 
   Call args:
-    x: `[B, S, H]`.
-    bias: see `attention_bias`.
+    x: `[B, S, H]`, or as the layout packs it.
+    layout: where the tokens of the texts are in `x`; it computes the attention.
     seed: see `dropout`.
     queries: `[B, Q, H]`, the rows of `x` to compute; default: all.
-    key_lengths: int32 `[B]`; with it `fused_attention` computes, else one of the other two forms.
 
   Returns:
-    `[B, Q, H]`.
+    An array like `queries`, by default like `x`.
 
   Reference: arXiv 1706.03762, section 3.2.2; checkpoint names `attention_1`, `LayerNorm`.
   """
@@ -98,33 +97,22 @@ class AttentionSublayer(ConfigLayer):
   def call(
     self,
     x: tf.Tensor,
-    bias: tf.Tensor,
+    layout: TextLayout,
     seed: Seed = None,
     queries: tf.Tensor | None = None,
-    key_lengths: tf.Tensor | None = None,
   ) -> tf.Tensor:
     if queries is None:
       queries = x
     heads = self.config.num_attention_heads
     attention_seed, output_seed = split_seed(seed, 2)
-    query = self.query.to_heads(queries, heads)
-    key = self.key.to_heads(x, heads)
-    value = self.value.to_heads(x, heads)
-    if key_lengths is not None:
-      context = fused_attention(query, key, value, key_lengths)
-    else:
-      attention = plain_attention
-      if self.accelerated:
-        attention = lean_attention
-      context = attention(
-        query,
-        key,
-        value,
-        tf.cast(bias, tf.float32),  # Keras casts a layer's inputs to its compute type.
-        dropout_rate=self.config.attention_probs_dropout_prob,
-        seed=attention_seed,
-      )
-    output = self.output_dense.from_heads(context)  # [B, Q, N, D] -> [B, Q, H]
+    context = layout.attend(
+      self.query.to_heads(queries, heads),
+      self.key.to_heads(x, heads),
+      self.value.to_heads(x, heads),
+      dropout_rate=self.config.attention_probs_dropout_prob,
+      seed=attention_seed,
+    )
+    output = self.output_dense.from_heads(context)  # […, N, D] -> […, H]
     output = dropout(output, self.config.hidden_dropout_prob, output_seed)
     return tf.cast(self.layer_norm(output + tf.cast(queries, output.dtype)), self.compute_dtype)
 

@@ -234,18 +234,18 @@ class TrainStep:
     drawn: tf.Tensor | None,
   ) -> _Gradients:
     """Forward and backward pass of one micro-batch."""
-    shallower = sorted(self._config.train_depths)[:-1]
+    depths = sorted(self._config.train_depths)
     weights = (global_weight, sentence_weight)
     with tf.GradientTape() as tape:
-      outputs = self._model(batch, training=True, seed=seed, also_read=shallower, drawn=drawn)
+      outputs = self._model(batch, training=True, seed=seed, depths=depths, drawn=drawn)
       loss, sums = self._loss(batch, outputs["mlm_logits"], outputs["sop_logits"], *weights)
       if drawn is not None:
         drawn_loss, _ = self._loss(
           batch, outputs["drawn_mlm_logits"], outputs["drawn_sop_logits"], *weights
         )
         # By depth: 12 and 4 layers count 3/4 and 1/4.
-        drawn_depth = tf.cast(tf.gather(shallower, drawn), tf.float32)
-        drawn_share = drawn_depth / (drawn_depth + max(self._config.train_depths))
+        drawn_depth = tf.cast(tf.gather(depths, drawn), tf.float32)
+        drawn_share = drawn_depth / (drawn_depth + depths[-1])
         loss += drawn_share * (drawn_loss - loss)
     gradients = tape.gradient(loss, list(self._variables.values()))
     # A lookup's gradient comes as rows that may repeat; clipping needs the norm of their sum.

@@ -91,7 +91,12 @@ def input_specs(model: Any, settings: LiteSettings) -> list[tf.TensorSpec]:
 def to_tflite(model: Any, specs: Sequence[tf.TensorSpec], *, weights: str = "float32") -> bytes:
   """A LiteRT file with these inputs; its one signature is `serving_default`."""
   function = tf.function(lambda **inputs: run_model(model, inputs), autograph=False)
-  concrete = function.get_concrete_function(**{spec.name: spec for spec in specs})
+  encoder = getattr(model, "encoder", model)
+  encoder.may_pack = False  # The file's shapes are fixed.
+  try:
+    concrete = function.get_concrete_function(**{spec.name: spec for spec in specs})
+  finally:
+    encoder.may_pack = True
   holder = tf.Module()
   holder.captured = list(named_variables(model).values())  # All, else the file has no signature.
   converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], holder)

@@ -83,7 +83,7 @@ def test_the_loss_is_that_of_equation_5(kind):
   x, y = batch(kind)
   model = model_of(kind, train_depths=DEPTHS, depth_distillation=DISTILLATION)
   model.compile("sgd", loss=LOSSES[kind])
-  outputs = [model(x, depth=depth).numpy() for depth in DEPTHS]
+  outputs = [model(x, depths=[depth]).numpy() for depth in DEPTHS]
   expected = 0
   for depth, of_depth in zip(DEPTHS, outputs, strict=True):
     loss = float(np.mean(LOSSES[kind](y, of_depth)))
@@ -118,7 +118,7 @@ def test_replicas_and_micro_batches_make_the_same_update(mirrored_2):
 def test_each_row_has_the_answer_of_the_depth_where_it_stopped(kind):
   x, _ = batch(kind, count=8)
   model = model_of(kind, train_depths=DEPTHS)
-  plain = {depth: model(x, depth=depth).numpy() for depth in DEPTHS}
+  plain = {depth: model(x, depths=[depth]).numpy() for depth in DEPTHS}
   layers_seen = set()
   for threshold in np.linspace(0, 1, 21):
     early = model.predict_early(x, threshold=threshold, batch_size=4)
@@ -142,7 +142,7 @@ def test_confidence_decides():
   threshold = 0.6
   expected = np.full(20, 4)
   for depth in (2, 1):
-    confidence = special.softmax(model(x, depth=depth).numpy(), -1).max(-1)
+    confidence = special.softmax(model(x, depths=[depth]).numpy(), -1).max(-1)
     expected[confidence > threshold] = depth
   assert len(set(expected)) > 1
   np.testing.assert_array_equal(model.predict_early(x, threshold=threshold).layers, expected)

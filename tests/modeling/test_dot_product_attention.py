@@ -14,7 +14,8 @@ from albert_tf.modeling import (
   named_variables,
 )
 from albert_tf.modeling.dot_product_attention import attention_bias, lean_attention, plain_attention
-from albert_tf.modeling.layers import dropout, moments
+from albert_tf.modeling.dropout import dropout
+from albert_tf.modeling.layers import moments
 
 B, Q, S, N, D = 2, 4, 5, 3, 8
 MASK = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]])

@@ -5,7 +5,7 @@ import pytest
 from support.stacks import needs_host_xla
 import tensorflow as tf
 
-from albert_tf.modeling.layers import dropout, dropout_mask
+from albert_tf.modeling.dropout import dropout, dropout_mask
 
 SEED = (3, 4)
 

@@ -153,23 +153,23 @@ def test_a_depth_counts_layers_of_all_their_blocks():
   config = dataclasses.replace(CONFIG, inner_group_num=2)
   model = randomize(AlbertEncoder(config))
   want = model(INPUTS)
-  got = model(INPUTS, depth=config.num_hidden_layers)
+  got = model(INPUTS, depths=[config.num_hidden_layers])
   assert len(got["all_encoder_layers"]) == 2 * config.num_hidden_layers
   assert_equal_outputs(got, want, atol=0)
 
 
 def test_another_depth_is_refused_where_layers_differ():
   model = AlbertEncoder(dataclasses.replace(CONFIG, inner_group_num=2))
-  for depths in ({"depth": 1}, {"also_read": [1]}):
+  for depths in ([1], [1, CONFIG.num_hidden_layers]):
     with pytest.raises(UserError, match="inner_group_num=2"):
-      model(INPUTS, **depths)
+      model(INPUTS, depths=depths)
 
 
-def test_depths_that_are_read_ascend_below_the_deepest():
+def test_depths_that_are_read_ascend():
   model = randomize(AlbertEncoder(CONFIG))
-  for depths in ([0], [2, 1], [1, 1], [CONFIG.num_hidden_layers]):
+  for depths in ([0, 1], [2, 1], [1, 1]):
     with pytest.raises(UserError, match=f"Received: {re.escape(str(depths))}"):
-      model(INPUTS, also_read=depths)
+      model(INPUTS, depths=depths)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ CONFIG = AlbertConfig.from_name(
 )
 
 
-def loss_and_gradients(config, options, *, jit=False, also_read=(), eager=False):
+def loss_and_gradients(config, options, *, jit=False, depths=(), eager=False):
   """The loss over all that is read, and name → gradient."""
   encoder = AlbertEncoder(config, **options)
   variables = named_variables(encoder)
@@ -37,9 +37,9 @@ def loss_and_gradients(config, options, *, jit=False, also_read=(), eager=False)
 
   def compute():
     with tf.GradientTape() as tape:
-      outputs = encoder(inputs, training=True, seed=tf.constant([1, 2]), also_read=also_read)
+      outputs = encoder(inputs, training=True, seed=tf.constant([1, 2]), depths=depths)
       loss = 0.0
-      for read in outputs.get("shallower", []) + [outputs]:
+      for read in outputs.get("of_depths", [outputs]):
         loss += tf.reduce_sum(read["sequence_output"] * scale)
         loss += tf.reduce_sum(read["pooled_output"])
     gradients = tape.gradient(loss, list(variables.values()))
@@ -96,7 +96,7 @@ def test_gradients_are_those_of_what_is_kept(sharing, options, jit):
 def test_one_pass_that_reads_several_depths_is_one_pass_for_each(options, jit):
   """The sum of the losses and gradients of models with so many layers, without dropout."""
   config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-  together = loss_and_gradients(config, options, jit=jit, also_read=(1, 2), eager=not options)
+  together = loss_and_gradients(config, options, jit=jit, depths=(1, 2, 4), eager=not options)
   apart = [loss_and_gradients(config.at_depth(depth), {}, eager=True) for depth in (1, 2, 4)]
   gradients = {name: sum(of_depth[name] for _, of_depth in apart) for name in together[1]}
   assert_same(together, (sum(loss for loss, _ in apart), gradients))

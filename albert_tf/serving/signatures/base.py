@@ -41,6 +41,11 @@ class ServedModel:
   task: TaskSpec | None
   depth: int | None
 
+  @property
+  def depths(self) -> tuple[int, ...]:
+    """What the model reads, as `Encoder` takes it."""
+    return () if self.depth is None else (self.depth,)
+
 
 def signature(compute: Callable[..., Tensors], inputs: Sequence[tf.TensorSpec]) -> Any:
   """The `tf.function` that clients call; its inputs are in the order of the arguments."""
@@ -137,7 +142,7 @@ class ServingModule(tf.Module):
     """Calls the model with `TOKEN_KEYS` in order and other inputs by name."""
     # Not under the control dependencies of the check, which would prevent folding and fusing of ops.
     inputs = self.checked(*ids, **more_inputs)
-    return self.served.model(inputs, training=False, depth=self.served.depth)
+    return self.served.model(inputs, training=False, depths=self.served.depths)
 
   def checked(self, *ids: tf.Tensor, **more_inputs: tf.Tensor) -> Tensors:
     """The inputs by name, after a check of their length and values."""

@@ -92,7 +92,7 @@ class FillMaskModule(ServingModule):
       positions = tf.identity(positions)
     encoder = self.served.model.encoder
     outputs = encoder(
-      inputs | {"read_positions": positions}, training=False, depth=self.served.depth
+      inputs | {"read_positions": positions}, training=False, depths=self.served.depths
     )
     hidden = tf.cast(outputs["sequence_output"], tf.float32)  # [B, P, H]
 
