@@ -23,6 +23,8 @@ TPU_KERNELS = bool(kernels.get_registered_kernels_for_op("TPUExecute").kernel)
 HOST_XLA = not TPU_KERNELS  # tensorflow-tpu comes without XLA's compiler for the CPU.
 # Its XLA takes cuDNN's attention as a custom call; that of TensorFlow 2.15 had another form of it.
 HAS_FUSED_ATTENTION = KERAS_3 and not TPU_KERNELS
+# oneDNN's products of 8 bits: in builds for x86 from TensorFlow 2.19 on.
+HAS_INT8_PRODUCTS = bool(kernels.get_registered_kernels_for_op("_QuantizedMatMul").kernel)
 STACK = "keras3"
 if TPU_KERNELS:
   STACK = "tpu"

@@ -137,8 +137,11 @@ class Encoder(ConfigModel):
       accelerated = device_kind() != "cpu" and has_16_bit_products
     self.accelerated = accelerated
     self.padding_at_end = padding_at_end
-    # Whether a CPU leaves padding out; false where a program of fixed shapes is made (LiteRT).
-    self.may_pack = True
+    # Whether blocks leave padding out. None: on a CPU without XLA. False where a program of fixed shapes
+    # is made (LiteRT).
+    self.packs: bool | None = None
+    # Blocks of another precision, one for each pass; see `low_precision`.
+    self.served_blocks: Sequence[Any] = ()
 
     # The layers, in the order of the equation. A map from E to H exists only where they differ.
     policy = {"dtype": self.dtype_policy}
@@ -259,6 +262,8 @@ class Encoder(ConfigModel):
 
   def block(self, number: int) -> Block:
     """The block at a place. A model with one shared block may have any number of layers."""
+    if self.served_blocks:
+      return self.served_blocks[number]
     if self.config.has_one_block:
       return self.blocks[0]
     return self.blocks[number]
@@ -288,8 +293,11 @@ class Encoder(ConfigModel):
 
   def layout(self, input_mask: tf.Tensor, *, has_seed: bool) -> TextLayout:
     """How the blocks compute texts with the mask `[B, S]`; `has_seed` where dropout may be active."""
+    packs = self.packs
+    if packs is None:
+      packs = device_kind() == "cpu" and not is_compiled_by_xla()
     # Dropout draws masks of arrays `[B, S, H]`, so that a training is the same on every device.
-    if self.may_pack and not has_seed and device_kind() == "cpu" and not is_compiled_by_xla():
+    if packs and not has_seed:
       return PackedLayout(input_mask)
     key_lengths = None
     if can_fuse(

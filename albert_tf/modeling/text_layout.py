@@ -140,29 +140,62 @@ class PackedLayout(TextLayout):
   def attend(
     self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, *, dropout_rate: float, seed: Seed
   ) -> tf.Tensor:
-    num_heads = key.shape[-2]
-    heads = tf.range(num_heads)[:, tf.newaxis]  # [N, 1]
-    # Padding and the transposition to [B, N, S, D] are one copy: vectors of D numbers at [B, N, S].
-    vectors = self.rows[:, tf.newaxis] * num_heads + heads
-
-    def padded(x: tf.Tensor) -> tf.Tensor:
-      return tf.gather(tf.reshape(x, [-1, x.shape[-1]]), vectors)
-
-    key = padded(key)
-    value = padded(value)
+    num_heads, width = key.shape[-2:]
+    # Padding and the transposition to [B, N, S, D] are one copy, of vectors of D numbers.
+    vectors = _vectors(self.rows, num_heads, num_heads)
+    key = tf.gather(tf.reshape(key, [-1, width]), vectors)
+    value = tf.gather(tf.reshape(value, [-1, width]), vectors)
     if query.shape.rank == 4:
-      context = attend(
-        tf.transpose(query, [0, 2, 1, 3]),
-        key,
-        value,
-        self.bias,
-        dropout_rate=dropout_rate,
-        seed=seed,
-      )
+      query = tf.transpose(query, [0, 2, 1, 3])
+      context = attend(query, key, value, self.bias, dropout_rate=dropout_rate, seed=seed)
       return tf.transpose(context, [0, 2, 1, 3])
-    context = attend(padded(query), key, value, self.bias, dropout_rate=dropout_rate, seed=seed)
-    # And back: the vectors of a place (b, s) are at [b, n, s].
+    query = tf.gather(tf.reshape(query, [-1, width]), vectors)
+    context = attend(query, key, value, self.bias, dropout_rate=dropout_rate, seed=seed)
+    return self._packed_context(context)
+
+  def attend_joined(
+    self, projected: tf.Tensor, num_heads: int, positions: tf.Tensor | None = None
+  ) -> tf.Tensor:
+    """As `attend`, of queries, keys and values side by side, without dropout.
+
+    Args:
+      projected: `[T, 3 N D]`.
+      num_heads: N.
+      positions: int32 `[B, Q]`, the places of the queries; None: all.
+
+    Returns:
+      `[T, N, D]`, or `[B, Q, N, D]` of `positions`.
+    """
+    projected = tf.reshape(projected, [-1, projected.shape[-1] // (3 * num_heads)])
+
+    def part(number: int, rows: tf.Tensor) -> tf.Tensor:
+      return tf.gather(projected, _vectors(rows, num_heads, 3 * num_heads, number * num_heads))
+
+    query_rows = self.rows
+    if positions is not None:
+      query_rows = tf.gather(self.rows, positions, batch_dims=1)
+    context = attend(
+      part(0, query_rows),
+      part(1, self.rows),
+      part(2, self.rows),
+      self.bias,
+      dropout_rate=0.0,
+      seed=None,
+    )
+    if positions is not None:
+      return tf.transpose(context, [0, 2, 1, 3])
+    return self._packed_context(context)
+
+  def _packed_context(self, context: tf.Tensor) -> tf.Tensor:
+    """`[B, N, S, D]` → `[T, N, D]`."""
+    num_heads, width = context.shape[1], context.shape[3]
+    # The vectors of a place (b, s) are at [b, n, s].
     length = tf.shape(self.mask)[1]
-    first_vectors = self.places // length * (num_heads * length) + self.places % length
-    vectors = first_vectors[:, tf.newaxis] + tf.range(num_heads) * length  # [T, N]
-    return tf.gather(tf.reshape(context, [-1, context.shape[-1]]), vectors)  # [T, N, D]
+    first = self.places // length * (num_heads * length) + self.places % length
+    vectors = first[:, tf.newaxis] + tf.range(num_heads) * length  # [T, N]
+    return tf.gather(tf.reshape(context, [-1, width]), vectors)
+
+
+def _vectors(rows: tf.Tensor, num_heads: int, in_a_row: int, first: int = 0) -> tf.Tensor:
+  """Numbers of the vectors `[B, N, S]` of each head, where a row has `in_a_row` of them, one after the other."""
+  return rows[:, tf.newaxis] * in_a_row + (first + tf.range(num_heads))[:, tf.newaxis]

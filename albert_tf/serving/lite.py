@@ -92,11 +92,11 @@ def to_tflite(model: Any, specs: Sequence[tf.TensorSpec], *, weights: str = "flo
   """A LiteRT file with these inputs; its one signature is `serving_default`."""
   function = tf.function(lambda **inputs: run_model(model, inputs), autograph=False)
   encoder = getattr(model, "encoder", model)
-  encoder.may_pack = False  # The file's shapes are fixed.
+  encoder.packs = False  # The file's shapes are fixed.
   try:
     concrete = function.get_concrete_function(**{spec.name: spec for spec in specs})
   finally:
-    encoder.may_pack = True
+    encoder.packs = None
   holder = tf.Module()
   holder.captured = list(named_variables(model).values())  # All, else the file has no signature.
   converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], holder)

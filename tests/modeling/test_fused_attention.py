@@ -155,6 +155,7 @@ def test_a_mask_with_a_hole_ends_in_nan_and_not_in_wrong_numbers(monkeypatch):
     return plain_attention(query, key, value, attention_bias(mask), dropout_rate=0.0, seed=None)
 
   encoder = Encoder(CONFIG, padding_at_end=True)
+  encoder.packs = False
   ids = tf.ones([2, 5], tf.int32)
 
   def pooled(mask):

@@ -30,7 +30,7 @@ def encoder_and_inputs(mask, **changes):
 
 def outputs_and_gradients(encoder, inputs, **call_args):
   """What is read at real tokens, and the gradients of a function of it."""
-  variables = [variable for variable in named_variables(encoder).values()]
+  variables = list(named_variables(encoder).values())
   with tf.GradientTape() as tape:
     outputs = encoder(inputs, **call_args)
     sequence = outputs["sequence_output"]
@@ -46,7 +46,7 @@ def outputs_and_gradients(encoder, inputs, **call_args):
 
 def assert_packed_is_padded(encoder, inputs, **call_args):
   packed = outputs_and_gradients(encoder, inputs, **call_args)
-  encoder.may_pack = False
+  encoder.packs = False
   padded = outputs_and_gradients(encoder, inputs, **call_args)
   for of_packed, of_padded in zip(packed, padded, strict=True):
     scale = max(1.0, np.abs(of_padded).max(initial=0.0))
