@@ -1,18 +1,18 @@
-r"""A block whose products are of 8 or 16 bits, for answers on a CPU.
+r"""Blocks whose products are of 8 or 16 bits, for answers on a CPU.
 
 A product of 8 bits is $x W + b \approx s_x s_W (\hat{x} \hat{W}) + b$ with integers
-$\hat{x} = \mathrm{round}(x / s_x)$ and $\hat{W} = \mathrm{round}(W / s_W)$. A scale $s_W$ belongs to an output column
-of W, and $s_x$ to a product *of a pass*: the twelve passes through one block have ranges of their own. They are
-constants, so that an answer does not depend on the other texts of its batch. Embeddings, attention, LayerNorm and
-heads stay float32.
+$\hat{x} = \mathrm{round}(x / s_x)$ and $\hat{W} = \mathrm{round}(W / s_W)$. A scale $s_W$ belongs to an
+output column of W, and $s_x$ to a product *of a pass*: the passes through a shared block have ranges of
+their own. Ranges are constants, so that an answer does not depend on the other texts of its batch.
+Embeddings, attention, LayerNorm and heads stay float32.
 
-`serving` exports models with these blocks in place of the encoder's own.
+`serving/precision.py` puts these blocks in the place of the encoder's own while it traces an export.
 
 Reference: arXiv 1712.05877, section 2.1.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-import dataclasses
+import abc
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,179 +25,211 @@ from albert_tf.modeling.encoder import Block
 from albert_tf.modeling.layers import ACTIVATIONS, LayerNorm
 from albert_tf.modeling.text_layout import PackedLayout, TextLayout
 
-# The products of a block, in the order of the equations. Query, key and value are one.
-PRODUCTS = ("query_key_value", "attention_output", "intermediate", "output")
-
 _MAX_INPUT = 127
-# Weights take 7 bits. Without VNNI a processor adds pairs of products in 16 bits, which 8-bit weights overflow:
-# 2 · 255 · 127 is above 2¹⁵. On it a product of extreme 8-bit numbers was 6 in place of 768.
+# Weights take 7 bits. A processor without VNNI adds pairs of products in 16 bits, which two of 8-bit weights
+# overflow: 2 · 255 · 127 is above 2¹⁵. A product of extreme numbers was 6 there in place of 768.
 _MAX_WEIGHT = 63
 # Activations that are one kernel with the product.
 _FUSED_ACTIVATIONS = {"gelu": "GeluApproximate", "gelu_exact": "GeluExact", "relu": "Relu"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Weights:
-  """A linear map of a block, float32 `[inputs, units]` and `[units]`."""
+class LinearMap(tf.Module):
+  """The weights of a linear map, or of several with the same input, side by side."""
 
-  kernel: np.ndarray
-  bias: np.ndarray
-
-  @classmethod
-  def of(cls, *layers: Any) -> "Weights":
-    """Of layers with the same input: one map to the units of all, side by side."""
+  def __init__(self, *layers: Any):
+    super().__init__()
     kernels = [tf.convert_to_tensor(layer.kernel).numpy() for layer in layers]
     biases = [tf.convert_to_tensor(layer.bias).numpy() for layer in layers]
-    return cls(np.concatenate(kernels, axis=1), np.concatenate(biases))
+    self.set_weights(np.concatenate(kernels, axis=1), np.concatenate(biases))
+
+  def set_weights(self, kernel: np.ndarray, bias: np.ndarray) -> None:
+    """Makes the variables of float32 weights `[inputs, units]` and `[units]`."""
+    self.kernel = tf.Variable(kernel, trainable=False)
+    self.bias = tf.Variable(bias, trainable=False)
 
 
-def weights_of(block: Block) -> dict[str, Weights]:
-  """The maps of a block, by the names of `PRODUCTS`."""
-  attention = block.attention
-  feed_forward = block.feed_forward
-  maps = (
-    Weights.of(attention.query, attention.key, attention.value),
-    Weights.of(attention.output_dense),
-    Weights.of(feed_forward.intermediate),
-    Weights.of(feed_forward.output_dense),
-  )
-  return dict(zip(PRODUCTS, maps, strict=True))
+class Bfloat16Map(LinearMap):
+  """Weights of 16 bits."""
+
+  def set_weights(self, kernel: np.ndarray, bias: np.ndarray) -> None:
+    self.kernel = tf.Variable(tf.cast(kernel, tf.bfloat16), trainable=False)
+    self.bias = tf.Variable(tf.cast(bias, tf.bfloat16), trainable=False)
 
 
-class Product(tf.Module):
-  """A linear map in another precision. The passes through a shared block share its variables."""
+class Int8Map(LinearMap):
+  """Weights of 7 bits, with a scale for each output column."""
 
-  def __call__(
-    self,
-    x: tf.Tensor,
-    number: int,
-    *,
-    activation: str = "linear",
-    summand: tf.Tensor | None = None,
-  ) -> tf.Tensor:
-    """$f(x W + b)$ + summand of rows `[T, inputs]`, in the pass of this number."""
-    raise NotImplementedError
+  def set_weights(self, kernel: np.ndarray, bias: np.ndarray) -> None:
+    largest = np.abs(kernel).max(axis=0)
+    scale = np.where(largest > 0, largest, 1.0) / _MAX_WEIGHT  # A column of zeros stays zeros.
+    self.kernel = tf.Variable(np.round(kernel / scale).astype(np.int8), trainable=False)
+    # oneDNN takes a scale as the number that 127 stands for.
+    self.kernel_range = tf.Variable((scale * _MAX_INPUT).astype(np.float32), trainable=False)
+    self.bias = tf.Variable(bias, trainable=False)
 
 
-class Bfloat16Product(Product):
-  """Weights and inputs of 16 bits; the result is bfloat16."""
+class BlockMaps(tf.Module):
+  """The four linear maps of a block. Blocks that share weights share these."""
 
-  def __init__(self, weights: Weights, ranges: Sequence[float]):
+  def __init__(self, block: Block, kind: type[LinearMap]):
     super().__init__()
-    del ranges  # 16 bits have the exponents of float32.
-    self.kernel = tf.Variable(tf.cast(weights.kernel, tf.bfloat16), trainable=False)
-    self.bias = tf.Variable(tf.cast(weights.bias, tf.bfloat16), trainable=False)
-
-  def __call__(
-    self,
-    x: tf.Tensor,
-    number: int,
-    *,
-    activation: str = "linear",
-    summand: tf.Tensor | None = None,
-  ) -> tf.Tensor:
-    del number
-    y = tf.nn.bias_add(tf.matmul(tf.cast(x, tf.bfloat16), self.kernel), self.bias)
-    y = ACTIVATIONS[activation](y)
-    if summand is not None:
-      y += tf.cast(summand, y.dtype)
-    return y
+    attention = block.attention
+    self.query_key_value = kind(attention.query, attention.key, attention.value)
+    self.attention_output = kind(attention.output_dense)
+    self.intermediate = kind(block.feed_forward.intermediate)
+    self.output = kind(block.feed_forward.output_dense)
 
 
-class ObservedProduct(Product):
-  """The product in float32, which records the largest absolute input of each pass.
-
-  Attributes:
-    ranges: float32 `[passes]`, the largest so far.
-  """
-
-  def __init__(self, weights: Weights, num_passes: int):
-    super().__init__()
-    self.weights = weights
-    self.ranges = np.zeros(num_passes, np.float32)
-
-  def __call__(
-    self,
-    x: tf.Tensor,
-    number: int,
-    *,
-    activation: str = "linear",
-    summand: tf.Tensor | None = None,
-  ) -> tf.Tensor:
-    self.ranges[number] = np.max(np.abs(x.numpy()), initial=self.ranges[number])
-    y = ACTIVATIONS[activation](tf.matmul(x, self.weights.kernel) + self.weights.bias)
-    if summand is not None:
-      y += summand
-    return y
-
-
-class Int8Product(Product):
-  """Inputs of 8 bits and weights of 7, whose products are added in 32 bits.
+class ServedBlock(abc.ABC):
+  """A block of the encoder that computes packed texts; it takes and gives what `Block` does.
 
   Args:
-    weights: each column of the kernel has a scale of its own.
-    ranges: the largest absolute input of each pass; larger ones are cut.
-    result_ranges: those of the product that reads the result, which then is of 8 bits too, qint8; None: float32.
+    block: the block.
+    maps: its linear maps.
+    config: the model's configuration.
+    ranges: the largest absolute input of each map in this pass, by its name.
   """
 
+  kind: type[LinearMap] = LinearMap
+
   def __init__(
-    self,
-    weights: Weights,
-    ranges: Sequence[float],
-    *,
-    result_ranges: Sequence[float] | None = None,
+    self, block: Block, maps: Any, config: AlbertConfig, ranges: Mapping[str, float] | None = None
   ):
-    super().__init__()
-    largest = np.abs(weights.kernel).max(axis=0)
-    scale = np.where(largest > 0, largest, 1.0) / _MAX_WEIGHT  # A column of zeros stays zeros.
-    quantized = np.round(weights.kernel / scale).astype(np.int8)
-    self.kernel = tf.Variable(quantized, trainable=False)
-    # The kernel takes scales as the value that 127 stands for.
-    self.kernel_range = tf.Variable((scale * _MAX_INPUT).astype(np.float32), trainable=False)
-    self.bias = tf.Variable(weights.bias, trainable=False)
-    self.ranges = list(ranges)
-    self.result_ranges = result_ranges
+    self.block = block
+    self.maps = maps
+    self.config = config
+    self.ranges = dict(ranges or {})
 
   def __call__(
+    self, x: tf.Tensor, layout: TextLayout, seed: Seed, positions: tf.Tensor | None = None
+  ) -> tf.Tensor:
+    """See `Block`; there is no dropout."""
+    del seed
+    if not isinstance(layout, PackedLayout):
+      raise TypeError(f"A block of {self.kind.__name__} takes packed texts, not {layout}.")
+    width = self.config.hidden_size
+    projected = self.product("query_key_value", x)  # [T, 3 H]
+    context = layout.attend_joined(projected, self.config.num_attention_heads, positions)
+    if positions is not None:
+      x = layout.at(x, positions)  # [B, Q, H]
+    shape = tf.shape(x)
+    x = tf.reshape(x, [-1, width])
+    context = tf.reshape(context, [-1, width])
+
+    x = self.product("attention_output", context, summand=x)
+    x = self.layer_norm(self.block.attention.layer_norm, x)
+    hidden = self.product("intermediate", x, activation=self.config.hidden_act)
+    x = self.product("output", hidden, summand=x)
+    x = self.layer_norm(self.block.feed_forward.layer_norm, x)
+    return tf.reshape(x, shape)
+
+  @abc.abstractmethod
+  def product(
     self,
+    name: str,
     x: tf.Tensor,
-    number: int,
     *,
     activation: str = "linear",
     summand: tf.Tensor | None = None,
   ) -> tf.Tensor:
-    return _outside_eager(lambda: self._product(x, number, activation=activation, summand=summand))
+    """$f(x W + b)$ + summand, of rows `[T, inputs]` and the map of this name."""
 
-  def _product(
-    self, x: tf.Tensor, number: int, *, activation: str, summand: tf.Tensor | None
+  def layer_norm(self, layer: LayerNorm, x: tf.Tensor) -> tf.Tensor:
+    """LayerNorm of `[T, H]`."""
+    return layer(x)
+
+
+class ObservedBlock(ServedBlock):
+  """Computes in float32, eagerly, and keeps the largest absolute input of each map in `ranges`."""
+
+  def product(
+    self,
+    name: str,
+    x: tf.Tensor,
+    *,
+    activation: str = "linear",
+    summand: tf.Tensor | None = None,
   ) -> tf.Tensor:
-    max_input = self.ranges[number]
+    largest = float(np.abs(x.numpy()).max(initial=0.0))
+    self.ranges[name] = max(largest, self.ranges.get(name, 0.0))
+    weights = getattr(self.maps, name)
+    y = ACTIVATIONS[activation](tf.matmul(x, weights.kernel) + weights.bias)
+    return y if summand is None else y + summand
+
+
+class Bfloat16Block(ServedBlock):
+  """Products of 16 bits with 16-bit results; LayerNorm in float32."""
+
+  kind = Bfloat16Map
+
+  def product(
+    self,
+    name: str,
+    x: tf.Tensor,
+    *,
+    activation: str = "linear",
+    summand: tf.Tensor | None = None,
+  ) -> tf.Tensor:
+    weights = getattr(self.maps, name)
+    y = tf.matmul(tf.cast(x, tf.bfloat16), weights.kernel)
+    y = ACTIVATIONS[activation](tf.nn.bias_add(y, weights.bias))
+    return y if summand is None else y + tf.cast(summand, y.dtype)
+
+
+class Int8Block(ServedBlock):
+  """Products of inputs of 8 bits and weights of 7, added in 32 bits, by oneDNN's kernels. Graphs only."""
+
+  kind = Int8Map
+
+  def product(
+    self,
+    name: str,
+    x: tf.Tensor,
+    *,
+    activation: str = "linear",
+    summand: tf.Tensor | None = None,
+  ) -> tf.Tensor:
+    weights = getattr(self.maps, name)
+    max_input = self._range(name)
     if x.dtype != tf.qint8:
-      x = quantize(x, max_input)
-    ranges = [-max_input, max_input, -self.kernel_range, self.kernel_range]
-    device_inputs = [x, tf.bitcast(self.kernel, tf.qint8), self.bias]
+      # The narrow range is -127 to 127. For the other, oneDNN's kernel multiplies by 128, and the product
+      # divides by 127.
+      x, _, _ = tf.quantization.quantize(
+        x,
+        -max_input,
+        max_input,
+        tf.qint8,
+        mode="SCALED",
+        round_mode="HALF_TO_EVEN",
+        narrow_range=True,
+      )
+    # Bounds of the input, of each column, and of a result of 8 bits.
+    bounds = [-max_input, max_input, -weights.kernel_range, weights.kernel_range]
+    device_inputs = [x, tf.bitcast(weights.kernel, tf.qint8), weights.bias]
     steps = ["BiasAdd"]
     if activation in _FUSED_ACTIVATIONS:
       steps.append(_FUSED_ACTIVATIONS[activation])
     if summand is not None:
-      device_inputs.append(summand)
       steps.append("Add")
+      device_inputs.append(summand)
     result = tf.float32
-    host_outputs = []
-    if self.result_ranges is None or activation not in _FUSED_ACTIVATIONS:
-      steps.append("Dequantize")
-    else:
-      result = tf.qint8
-      host_outputs = [tf.float32, tf.float32]  # The range once more.
-      max_result = self.result_ranges[number]
-      ranges += [-max_result, max_result]
+    range_outputs = []
+    if name == "intermediate" and activation in _FUSED_ACTIVATIONS:
+      # Only the next product reads it, as 8 bits.
+      max_result = self._range("output")
       steps.append("Requantize")
+      bounds += [-max_result, max_result]
+      result = tf.qint8
+      range_outputs = [tf.float32, tf.float32]
+    else:
+      steps.append("Dequantize")
+
     y = _operation(
       "_QuantizedMatMul",
       device_inputs=device_inputs,
-      host_inputs=[tf.convert_to_tensor(bound, tf.float32) for bound in ranges],
+      host_inputs=[tf.convert_to_tensor(bound, tf.float32) for bound in bounds],
       Tdevice_outputs=[result],
-      Thost_outputs=host_outputs,
+      Thost_outputs=range_outputs,
       T1=tf.qint8,
       T2=tf.qint8,
       Tbias=tf.float32,
@@ -212,94 +244,28 @@ class Int8Product(Product):
       transpose_b=False,
       leakyrelu_alpha=0.0,
     )
-    y = tf.ensure_shape(y, [None, self.kernel.shape[1]])
+    y = tf.ensure_shape(y, [None, weights.kernel.shape[1]])
     if activation not in _FUSED_ACTIVATIONS:
       y = ACTIVATIONS[activation](y)
     return y
 
+  def _range(self, name: str) -> float:
+    """What 127 stands for; 1 where all inputs were zeros."""
+    return self.ranges[name] or 1.0
 
-def quantize(x: tf.Tensor, largest: float) -> tf.Tensor:
-  """qint8: `x` with 127 for `largest`; larger values are cut."""
-  quantized, _, _ = tf.quantization.quantize(
-    x, -largest, largest, tf.qint8, mode="SCALED", round_mode="HALF_TO_EVEN"
-  )
-  return quantized
+  def layer_norm(self, layer: LayerNorm, x: tf.Tensor) -> tf.Tensor:
+    y = _operation(
+      "_MklLayerNorm",
+      x=x,
+      scale=tf.convert_to_tensor(layer.gamma),
+      offset=tf.convert_to_tensor(layer.beta),
+      epsilon=layer.epsilon,
+    )
+    return tf.ensure_shape(y, x.shape)
 
 
 def _operation(name: str, **inputs_and_attributes: Any) -> tf.Tensor:
   """The first output of an op of TensorFlow that has no function in Python."""
-  operation = op_def_library._apply_op_helper(name, name=name.strip("_"), **inputs_and_attributes)[
-    2
-  ]
+  added = op_def_library._apply_op_helper(name, name=name.strip("_"), **inputs_and_attributes)
+  operation = added[2]
   return operation.outputs[0]
-
-
-def _outside_eager(compute: Callable[[], tf.Tensor]) -> tf.Tensor:
-  """The op of oneDNN has no eager function: outside of graphs it takes a graph of its own."""
-  if tf.executing_eagerly():
-    return tf.function(compute, autograph=False)()
-  return compute()
-
-
-class LowPrecisionBlock:
-  """A block of the encoder with products of another precision; it takes and gives what `Block` does.
-
-  Args:
-    block: gives the LayerNorms.
-    products: by the names of `PRODUCTS`.
-    number: of the pass.
-    config: the model's configuration.
-  """
-
-  def __init__(
-    self, block: Block, products: Mapping[str, Product], number: int, config: AlbertConfig
-  ):
-    self.block = block
-    self.products = products
-    self.number = number
-    self.config = config
-
-  def __call__(
-    self, x: tf.Tensor, layout: TextLayout, seed: Seed, positions: tf.Tensor | None = None
-  ) -> tf.Tensor:
-    """See `Block`. There is no dropout, and `layout` is a `PackedLayout`."""
-    del seed
-    assert isinstance(layout, PackedLayout)
-    config = self.config
-    projected = self._product("query_key_value", x)  # [T, 3 H]
-    context = layout.attend_joined(projected, config.num_attention_heads, positions)
-    if positions is not None:
-      x = layout.at(x, positions)
-    shape = tf.shape(x)
-    x = tf.reshape(x, [-1, config.hidden_size])
-    context = tf.reshape(context, [-1, config.hidden_size])
-
-    x = self._product("attention_output", context, summand=x)
-    x = self._layer_norm(self.block.attention.layer_norm, x)
-    hidden = self._product("intermediate", x, activation=config.hidden_act)
-    x = self._product("output", hidden, summand=x)
-    x = self._layer_norm(self.block.feed_forward.layer_norm, x)
-    return tf.reshape(x, shape)
-
-  def _product(self, name: str, x: tf.Tensor, **options: Any) -> tf.Tensor:
-    return self.products[name](x, self.number, **options)
-
-  def _layer_norm(self, layer: LayerNorm, x: tf.Tensor) -> tf.Tensor:
-    return layer(x)
-
-
-class Int8Block(LowPrecisionBlock):
-  """A block with products of 8 bits, whose LayerNorm is one kernel of oneDNN too."""
-
-  def _layer_norm(self, layer: LayerNorm, x: tf.Tensor) -> tf.Tensor:
-    def normalize() -> tf.Tensor:
-      y = _operation(
-        "_MklLayerNorm",
-        x=x,
-        scale=tf.convert_to_tensor(layer.gamma),
-        offset=tf.convert_to_tensor(layer.beta),
-        epsilon=layer.epsilon,
-      )
-      return tf.ensure_shape(y, x.shape)
-
-    return _outside_eager(normalize)

@@ -10,6 +10,9 @@ from albert_tf import compat
 needs_host_xla = pytest.mark.skipif(
   not compat.HOST_XLA, reason="XLA for the CPU is not in a TensorFlow with TPU kernels"
 )
+needs_int8 = pytest.mark.skipif(
+  not compat.HAS_INT8_PRODUCTS, reason="products of 8 bits are in TensorFlow 2.19 and later"
+)
 needs_addons = pytest.mark.skipif(
   compat.STACK != "addons", reason="TensorFlow Addons exists on the addons stack only"
 )

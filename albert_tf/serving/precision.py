@@ -1,0 +1,214 @@
+"""A model's answers in 8 or 16 bits: ranges of its numbers, blocks for an export, and how near they are to float32."""
+
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import compat
+from albert_tf.errors import UserError
+from albert_tf.modeling import named_variables
+from albert_tf.modeling.low_precision import (
+  Bfloat16Block,
+  BlockMaps,
+  Int8Block,
+  ObservedBlock,
+  ServedBlock,
+)
+
+# Inputs of a model, int32 `[B, S]` by name.
+Batch = Mapping[str, Any]
+# For each pass through a block, the largest absolute input of each of its maps.
+Ranges = Sequence[Mapping[str, float]]
+
+_BLOCKS: dict[str, type[ServedBlock]] = {"bfloat16": Bfloat16Block, "int8": Int8Block}
+# Of texts to measure an export with, one in so many is kept to compare its answers.
+_KEPT_TO_COMPARE = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+  """How near answers are to those in float32.
+
+  Attributes:
+    share: of equal decisions: labels, sets of labels, first and last tokens of answers. Of vectors the
+      mean cosine, and of values the correlation.
+    largest, mean: differences of probabilities; of values or of the numbers of vectors, if these are
+      the answers.
+  """
+
+  share: float
+  largest: float
+  mean: float
+
+  def __str__(self) -> str:
+    return (
+      f"agreement {self.share:.4f}, largest difference {self.largest:.4f}, mean {self.mean:.5f}"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+  """Inputs of a model to measure ranges with, and others to compare answers with."""
+
+  measured: Sequence[Batch]
+  compared: Sequence[Batch]
+
+  @classmethod
+  def of(cls, batches: Sequence[Batch]) -> "Calibration":
+    """Divides batches; a single one serves both."""
+    compared = batches[::_KEPT_TO_COMPARE]
+    measured = [batch for i, batch in enumerate(batches) if i % _KEPT_TO_COMPARE]
+    return cls(measured or compared, compared)
+
+
+def check_precision(precision: str) -> None:
+  """Raises `UserError` if this TensorFlow cannot compute in it."""
+  if precision == "int8" and not compat.HAS_INT8_PRODUCTS:
+    raise UserError(
+      "int8 needs TensorFlow 2.19 or later for x86, also where the model is served. "
+      f"Received: --precision=int8 with TensorFlow {tf.__version__}. Take --precision=bfloat16."
+    )
+
+
+def measured_ranges(model: Any, batches: Sequence[Batch], depth: int | None = None) -> Ranges:
+  """The largest absolute inputs of the maps of each pass, for batches of a model's inputs."""
+  with _served_by(model, ObservedBlock, [], depth) as (_, blocks):
+    for batch in batches:
+      model(batch, training=False, **_at(depth))
+  return [block.ranges for block in blocks]
+
+
+@contextlib.contextmanager
+def computed_in(
+  model: Any, precision: str, ranges: Ranges = (), depth: int | None = None
+) -> Iterator[list[Any]]:
+  """Within it a model's encoder computes in a precision.
+
+  Yields:
+    What an export tracks: the variables that answer.
+  """
+  variables = list(named_variables(model).items())
+  if precision == "float32":
+    yield [variable for _, variable in variables]
+    return
+  with _served_by(model, _BLOCKS[precision], ranges, depth) as (maps, _):
+    yield [variable for name, variable in variables if not _is_replaced(name)] + maps
+
+
+def _is_replaced(name: str) -> bool:
+  """Whether a variable is the weight of one of a block's linear maps."""
+  return "/transformer/" in name and name.endswith(("/kernel", "/bias"))
+
+
+@contextlib.contextmanager
+def _served_by(
+  model: Any, kind: type[ServedBlock], ranges: Ranges, depth: int | None
+) -> Iterator[tuple[list[BlockMaps], list[ServedBlock]]]:
+  """Puts blocks of another kind in the place of the encoder's, one for each pass."""
+  encoder = getattr(model, "encoder", model)
+  num_passes = len(encoder.config.at_depth(depth).owners)
+  maps: dict[Any, BlockMaps] = {}
+  blocks = []
+  for number in range(num_passes):
+    block = encoder.block(number)
+    sublayers = (id(block.attention), id(block.feed_forward))
+    if sublayers not in maps:
+      maps[sublayers] = BlockMaps(block, kind.kind)
+    ranges_of_pass = ranges[number] if ranges else None
+    blocks.append(kind(block, maps[sublayers], encoder.config, ranges_of_pass))
+  encoder.served_blocks = blocks
+  encoder.packs = True
+  try:
+    yield list(maps.values()), blocks
+  finally:
+    encoder.served_blocks = ()
+    encoder.packs = None
+
+
+def agreement_with_float32(
+  model: Any,
+  precision: str,
+  ranges: Ranges,
+  batches: Sequence[Batch],
+  depth: int | None = None,
+) -> Agreement:
+  """Compares a model's answers in a precision with those in float32, for batches of its inputs."""
+  # A head of words answers with whole vocabularies: its encoder's vectors are compared.
+  answering = model.encoder if model.export_kind == "fill_mask" else model
+  found = []
+  for name in ("float32", precision):
+    with computed_in(model, name, ranges, depth):
+      program = tf.function(
+        lambda batch: answering(batch, training=False, **_at(depth)),
+        autograph=False,
+        reduce_retracing=True,
+      )
+      found.append(_joined([_answers(model, batch, program(dict(batch))) for batch in batches]))
+  (numbers, decisions), (other_numbers, other_decisions) = found
+
+  differences = np.abs(numbers - other_numbers)
+  if decisions is not None:
+    share = np.mean(decisions == other_decisions)
+  elif numbers.shape[1] == 1:
+    share = np.corrcoef(numbers[:, 0], other_numbers[:, 0])[0, 1]
+  else:
+    lengths = np.linalg.norm(numbers, axis=1) * np.linalg.norm(other_numbers, axis=1)
+    share = np.mean(np.sum(numbers * other_numbers, axis=1) / np.maximum(lengths, 1e-12))
+  return Agreement(float(share), float(differences.max()), float(differences.mean()))
+
+
+class _Answers(NamedTuple):
+  """The answers to n texts, tokens or ends of spans."""
+
+  numbers: np.ndarray  # [n, C]: probabilities; values or vectors, where these are the answers.
+  decisions: np.ndarray | None  # int [n]; None without decisions.
+
+
+def _joined(answers: Sequence[_Answers]) -> _Answers:
+  numbers = np.concatenate([of_batch.numbers for of_batch in answers])
+  if answers[0].decisions is None:
+    return _Answers(numbers, None)
+  return _Answers(numbers, np.concatenate([of_batch.decisions for of_batch in answers]))
+
+
+def _answers(model: Any, batch: Batch, outputs: Any) -> _Answers:
+  """What is compared of a model's outputs for a batch."""
+  is_token = np.asarray(batch["input_mask"]) > 0
+  kind = model.task.kind if model.task is not None else "encoder"
+  if kind == "encoder":
+    return _Answers(outputs["sequence_output"].numpy()[is_token], None)
+  if kind in ("regression", "sentence_vectors"):
+    vectors = outputs.numpy()
+    return _Answers(vectors.reshape(-1, vectors.shape[-1]), None)
+  if kind == "question_answering":
+    return _span_answers(outputs, is_token)
+
+  logits = outputs.numpy()
+  if kind == "multi_label":
+    probabilities = 1.0 / (1.0 + np.exp(-logits))
+    # Each label is a decision.
+    probabilities = probabilities.reshape(-1, 1)
+    return _Answers(probabilities, (probabilities[:, 0] > 0.5).astype(int))
+  if kind == "token_classification":
+    logits = logits[is_token]
+  return _Answers(tf.nn.softmax(logits).numpy(), logits.argmax(axis=-1))
+
+
+def _span_answers(outputs: Mapping[str, tf.Tensor], is_token: np.ndarray) -> _Answers:
+  """Where answers start and end: the probability of the best place, and the place."""
+  if "start_top_index" in outputs:
+    places = [outputs[f"{end}_top_index"].numpy()[:, 0] for end in ("start", "end")]
+    log_probs = [outputs[f"{end}_top_log_probs"].numpy()[:, 0] for end in ("start", "end")]
+    return _Answers(np.exp(np.concatenate(log_probs))[:, np.newaxis], np.concatenate(places))
+  logits = np.concatenate([outputs["start_logits"].numpy(), outputs["end_logits"].numpy()])
+  logits = np.where(np.concatenate([is_token, is_token]), logits, -np.inf)
+  probabilities = tf.nn.softmax(logits).numpy()
+  return _Answers(probabilities.max(axis=1, keepdims=True), probabilities.argmax(axis=1))
+
+
+def _at(depth: int | None) -> dict[str, Any]:
+  return {} if depth is None else {"depths": (depth,)}

@@ -1,0 +1,105 @@
+"""Blocks of 8 and 16 bits: their numbers beside float32's, and the values that kernels get wrong."""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+from support import tiny_run
+from support.stacks import needs_int8
+from support.synthetic_checkpoint import CONFIG
+import tensorflow as tf
+
+from albert_tf.modeling import Encoder
+from albert_tf.modeling.low_precision import Int8Map
+from albert_tf.serving import precision
+
+ROOT = pathlib.Path(__file__).parents[2]
+WIDE = dataclasses.replace(
+  CONFIG, hidden_size=32, num_attention_heads=4, intermediate_size=64, max_position_embeddings=16
+)
+IDS = np.random.default_rng(0).integers(5, CONFIG.vocab_size, [6, 9]).astype(np.int32)
+MASK = (np.arange(9) < np.array([[9], [2], [5], [1], [7], [9]])).astype(np.int32)
+BATCH = {"input_ids": IDS, "input_mask": MASK}
+
+
+def encoder_of(config=WIDE, stddev=0.2):
+  encoder = Encoder(config)
+  tiny_run.randomize(encoder, seed=1, stddev=stddev)
+  return encoder
+
+
+def vectors(encoder, batch=BATCH, **call_args):
+  program = tf.function(lambda inputs: encoder(inputs, **call_args), autograph=False)
+  return program({name: tf.constant(array) for name, array in batch.items()})
+
+
+@pytest.mark.parametrize("changes", [{}, {"sharing": "none"}, {"hidden_act": "tanh"}])
+@pytest.mark.parametrize(
+  ("name", "least_cosine"), [("bfloat16", 0.999), pytest.param("int8", 0.99, marks=needs_int8)]
+)
+def test_vectors_are_near_those_of_float32(name, least_cosine, changes):
+  encoder = encoder_of(dataclasses.replace(WIDE, **changes))
+  expected = vectors(encoder)
+  ranges = precision.measured_ranges(encoder, [BATCH])
+  with precision.computed_in(encoder, name, ranges):
+    found = vectors(encoder)
+  for key in ("sequence_output", "pooled_output"):
+    want = expected[key].numpy().reshape(-1, WIDE.hidden_size)
+    got = found[key].numpy().astype(np.float32).reshape(want.shape)
+    is_token = np.linalg.norm(want, axis=1) > 0
+    cosines = np.sum(want * got, axis=1)[is_token]
+    cosines /= np.linalg.norm(want, axis=1)[is_token] * np.linalg.norm(got, axis=1)[is_token]
+    assert cosines.min() > least_cosine
+    assert np.abs(got - want).max() > 0
+
+
+@needs_int8
+def test_a_text_has_the_same_answer_in_any_batch():
+  """The ranges are constants: a text of large numbers beside it changes nothing."""
+  encoder = encoder_of()
+  ranges = precision.measured_ranges(encoder, [BATCH])
+  with precision.computed_in(encoder, "int8", ranges):
+    together = vectors(encoder)["pooled_output"].numpy()
+    alone = [
+      vectors(encoder, {name: rows[i : i + 1] for name, rows in BATCH.items()})["pooled_output"]
+      for i in range(len(IDS))
+    ]
+    no_rows = vectors(encoder, {name: rows[:0] for name, rows in BATCH.items()})
+  np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-6)
+  assert no_rows["sequence_output"].shape == (0, 9, WIDE.hidden_size)
+
+
+@needs_int8
+@pytest.mark.parametrize("instructions", ["AVX2", "AVX512_CORE", "ALL"])
+def test_extreme_numbers_do_not_overflow_on_older_processors(instructions):
+  """Sums of 16 bits hold two products of 8 and 7 bits, not of 8 and 8."""
+  program = """
+import types
+import numpy as np, tensorflow as tf
+from albert_tf.modeling.low_precision import Int8Block, Int8Map
+layer = types.SimpleNamespace(kernel=np.ones([512, 8], np.float32), bias=np.zeros(8, np.float32))
+maps = types.SimpleNamespace(output=Int8Map(layer))
+block = Int8Block(None, maps, None, {"output": 1.0})
+for sign in (1.0, -1.0):
+  rows = tf.fill([4, 512], sign)
+  y = tf.function(lambda x: block.product("output", x), autograph=False)(rows)
+  np.testing.assert_allclose(y, np.full([4, 8], 512 * sign), rtol=1e-3)
+"""
+  environment = dict(os.environ, ONEDNN_MAX_CPU_ISA=instructions, TF_CPP_MIN_LOG_LEVEL="3")
+  subprocess.run([sys.executable, "-c", program], env=environment, check=True, cwd=ROOT)
+
+
+@needs_int8
+def test_a_column_of_zeros_stays_zeros():
+  kernel = np.zeros([4, 2], np.float32)
+  kernel[:, 0] = [1.0, -2.0, 0.5, 0.0]
+  layer = types.SimpleNamespace(kernel=kernel, bias=np.zeros(2, np.float32))
+  weights = Int8Map(layer)
+  found = weights.kernel.numpy() * weights.kernel_range.numpy() / 127
+  np.testing.assert_allclose(found, kernel, atol=2.0 / 126)
+  assert not found[:, 1].any()
