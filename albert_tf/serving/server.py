@@ -28,6 +28,7 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.serving.loaded_model import message_of, open_version
 
+_HOST = "127.0.0.1"
 # Limits of a request. Parsed, a body of 8 MiB takes five to nine times that.
 MAX_BODY_BYTES = 8 << 20
 # Attention scores of 64 rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in xxlarge.
@@ -256,7 +257,7 @@ def _array(name: str, value: Any, cells: np.ndarray, info: Any) -> np.ndarray:
 
 
 class LocalServer(http_server.ThreadingHTTPServer):
-  """Serves models at `url`; the default host is reachable only from this machine.
+  """Serves models at `url`, which only this machine can reach.
 
   Args:
     models: PATH or NAME=PATH of each.
@@ -267,23 +268,19 @@ class LocalServer(http_server.ThreadingHTTPServer):
   # usually 4,096.
   request_queue_size = 1024
 
-  def __init__(self, models: Sequence[str], *, host: str = "127.0.0.1", port: int = 0):
+  def __init__(self, models: Sequence[str], *, port: int = 0):
     loaded = [Servable(text) for text in models]
     self.servables = {servable.name: servable for servable in loaded}
     if len(self.servables) < len(loaded):
       names = ", ".join(servable.name for servable in loaded)
       raise UserError(f"Each model needs its own name. Received: {names}. Write NAME=PATH.")
-    self.host = host
-    if ":" in host:
-      self.address_family = socket.AF_INET6
-      host = f"[{host}]"
     try:
-      super().__init__((self.host, port), _Handler)
+      super().__init__((_HOST, port), _Handler)
     except OSError as error:
       raise UserError(
-        f"The port must be free. Received: {self.host}:{port} ({error}). Choose another --port."
+        f"The port must be free. Received: {_HOST}:{port} ({error}). Choose another --port."
       ) from error
-    self.url = f"http://{host}:{self.server_address[1]}"
+    self.url = f"http://{_HOST}:{self.server_address[1]}"
 
   def model_url(self, name: str) -> str:
     """The address of a model: a GET of it answers with its status."""
@@ -345,7 +342,7 @@ class _Handler(http_server.BaseHTTPRequestHandler):
 
   def _answer(self) -> Any:
     """The answer to the request: a JSON value, or the bytes of the page."""
-    reason = foreign(self.headers.get("Host", ""), self.headers.get("Origin"), self.server.host)
+    reason = foreign(self.headers.get("Host", ""), self.headers.get("Origin"))
     if reason:
       self.close_connection = True  # A body may follow.
       raise RequestError(403, reason)
@@ -443,7 +440,7 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     """Logs nothing."""
 
 
-def foreign(host: str, origin: str | None, own_name: str) -> str:
+def foreign(host: str, origin: str | None) -> str:
   """The reason to refuse a request with these headers; empty if it comes from this machine.
 
   A page of another site may send requests to this server, even by its own host name (DNS
@@ -451,7 +448,7 @@ def foreign(host: str, origin: str | None, own_name: str) -> str:
   """
   try:
     name = urllib_parse.urlsplit(f"//{host}").hostname or ""
-    is_known = name in ("", "localhost", own_name) or bool(ipaddress.ip_address(name))
+    is_known = name in ("", "localhost") or bool(ipaddress.ip_address(name))
   except ValueError:
     is_known = False
   if not is_known:

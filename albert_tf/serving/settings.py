@@ -33,21 +33,23 @@ class ExportSettings(Settings):
     "Numbers of layers, for a model whose layers share all weights. Each gets a signature depth_N; "
     "serving_default has the greatest. Default: the model's number.",
     minimum=1,
-    aliases=("num_hidden_layers",),
   )
-  top_k: int = setting(10, "fill_mask: number of answers for each mask.", minimum=1)
+  # The others are for `model.export` in Python: a command has their defaults.
+  top_k: int = setting(10, "fill_mask: number of answers for each mask.", minimum=1, flag="")
   n_best: int = setting(
     20,
     "question_answering: number of answers for each question, and of starts and ends tried in "
     "each window.",
     minimum=1,
     maximum=1024,
+    flag="",
   )
   max_windows: int = setting(
     32,
     "question_answering, token_classification: largest number of windows of a text; text after "
     "them is left out.",
     minimum=1,
+    flag="",
   )
 
 
@@ -64,12 +66,17 @@ class LiteSettings(Settings):
     "Tokens of a row. Default: the length of fine-tuning, else the model's longest.",
     minimum=8,
   )
+  # The others are for `export_lite` in Python: a command has their defaults.
   batch_size: int = setting(
-    1, "Rows of a batch; 0: any number, which is a little slower.", minimum=0, maximum=1 << 16
+    1,
+    "Rows of a batch; 0: any number, which is a little slower.",
+    minimum=0,
+    maximum=1 << 16,
+    flag="",
   )
   max_predictions_per_seq: int = setting(
-    1, "fill_mask: number of [MASK] positions of a row.", minimum=1, maximum=1 << 16
+    1, "fill_mask: number of [MASK] positions of a row.", minimum=1, maximum=1 << 16, flag=""
   )
   num_choices: int = setting(
-    4, "multiple_choice: number of choices of a question.", minimum=1, maximum=1024
+    4, "multiple_choice: number of choices of a question.", minimum=1, maximum=1024, flag=""
   )

@@ -48,7 +48,7 @@ class FillMaskModule(ServingModule):
     if served.settings.top_k > num_words:
       raise UserError(
         f"top_k must be at most {num_words:,}, the tokens of the vocabulary without the special "
-        f"ones. Received: {served.settings.top_k}. Give a smaller top_k (--top_k)."
+        f"ones. Received: {served.settings.top_k}. Give a smaller top_k."
       )
 
   def signatures(self) -> Signatures:
