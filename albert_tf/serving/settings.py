@@ -1,8 +1,10 @@
 """Settings of exports. Imports no TensorFlow, so that `--help` is fast."""
 
-from typing import Literal
+import dataclasses
+from typing import Any, Literal
 
 from albert_tf.configs.task import EXPORT_KINDS
+from albert_tf.errors import check_names
 from albert_tf.settings import Settings, setting
 
 
@@ -51,6 +53,12 @@ class ExportSettings(Settings):
     minimum=1,
     flag="",
   )
+
+  @classmethod
+  def of(cls, **values: Any) -> "ExportSettings":
+    """The settings that a caller in Python names; raises `UserError` for an unknown name."""
+    check_names("An export", values, [field.name for field in dataclasses.fields(cls)])
+    return cls(**values)
 
 
 class LiteSettings(Settings):

@@ -27,7 +27,7 @@ from albert_tf.keras_api.tasks import AlbertMultipleChoice, AlbertQuestionAnswer
 from albert_tf.modeling import named_variables
 from albert_tf.serving.lite import export_lite
 from albert_tf.serving.loaded_model import LoadedModel
-from albert_tf.serving.settings import LiteSettings
+from albert_tf.serving.settings import ExportSettings, LiteSettings
 
 pytestmark = pytest.mark.filterwarnings(
   "ignore:__array__ implementation doesn.t accept:DeprecationWarning"
@@ -639,7 +639,7 @@ def test_a_path_may_be_a_path_of_pathlib_and_a_tuple_a_list(run, tmp_path):
   options = ConvertOptions(output_format="huggingface", spm_model_file=spm_model_file)
   convert(tmp_path / "saved", tmp_path / "theirs", options)
   assert AlbertClassifier.from_pretrained(tmp_path / "theirs").task.num_labels == 2
-  assert model.export_settings(depths=[1, 2]).depths == (1, 2)
+  assert ExportSettings(depths=[1, 2]).depths == (1, 2)
   assert FineTuneSettings(seeds=[1, np.int64(2)]).seeds == (1, 2)
   with pytest.raises(UserError, match="without pathlib"):  # It would be a folder named "gs:".
     model.save_pretrained(pathlib.Path("gs://bucket/saved"))
