@@ -85,7 +85,7 @@ def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
 
   # What a client gets, before anything is written.
   module = make_module(model, settings, model.task)
-  functions = traced_signatures(module, settings.depths)
+  functions = all_signatures(module, settings.depths)
   golden = recorded_calls(functions, config)
 
   # The files. Servers load a numbered directory as soon as it has the last one.
@@ -113,17 +113,15 @@ def make_module(model: Any, settings: ExportSettings, task: TaskSpec | None) -> 
   return _MODULES[model.export_kind](base.ServedModel(model, settings, task))
 
 
-def traced_signatures(module: base.ServingModule, depths: Sequence[int]) -> base.Signatures:
-  """The functions of a SavedModel by the names that clients use, one for each depth among them.
-
-  All that the SavedModel computes is decided here: nothing is traced later.
-  """
-  # The whole model is the deepest that is served.
-  functions = module.signatures(max(depths, default=None))
+def all_signatures(module: base.ServingModule, depths: Sequence[int]) -> base.Signatures:
+  """The functions of a SavedModel by the names that clients use: those of its kind, and of each depth."""
+  # The deepest of the depths is the whole model.
+  deepest = max(depths, default=None)
+  functions = module.signatures(deepest)
   for depth in depths:
-    functions[f"depth_{depth}"] = module.signatures(depth)["serving_default"]
-  for function in functions.values():
-    function.get_concrete_function()
+    functions[f"depth_{depth}"] = functions["serving_default"]
+    if depth != deepest:
+      functions[f"depth_{depth}"] = module.signatures(depth)["serving_default"]
   return functions
 
 

@@ -38,11 +38,6 @@ class ServedModel:
   task: TaskSpec | None
 
 
-def signature(inputs: Sequence[tf.TensorSpec]) -> Callable[[Callable[..., Tensors]], Any]:
-  """Decorates a function that clients call; the inputs are in the order of its arguments."""
-  return tf.function(input_signature=inputs, autograph=False)
-
-
 def strings(*names: str, rank: int = 1) -> tuple[tf.TensorSpec, ...]:
   """String inputs, `[B]` by default."""
   return tuple(tf.TensorSpec([None] * rank, tf.string, name=name) for name in names)
@@ -74,6 +69,14 @@ class ServingModule(tf.Module):
     strings, which call it. So the SavedModel holds each computation once.
     """
     raise NotImplementedError
+
+  def signature(self, inputs: Sequence[tf.TensorSpec]) -> Callable[[Callable[..., Tensors]], Any]:
+    """Decorates a function that clients call; the inputs are in the order of its arguments.
+
+    All that a SavedModel computes is computed in such functions. They are traced where they are
+    first called, and again where TensorFlow saves them.
+    """
+    return tf.function(input_signature=inputs, autograph=False)
 
   def pack(
     self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, allow_mask: bool = False

@@ -10,7 +10,6 @@ from albert_tf.serving.signatures.base import (
   Signatures,
   Tensors,
   ids,
-  signature,
   strings,
 )
 
@@ -37,13 +36,13 @@ class ClassifierModule(ServingModule):
   """
 
   def signatures(self, depth: int | None = None) -> Signatures:
-    @signature(ids(*TOKEN_KEYS))
+    @self.signature(ids(*TOKEN_KEYS))
     def tokens(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
       return self._answers(self.run_model(input_ids, input_mask, segment_ids, depth=depth))
 
     text_inputs = strings("text", "text_pair") if self.task.pair else strings("text")
 
-    @signature(text_inputs)
+    @self.signature(text_inputs)
     def text(text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Tensors:
       return tokens(**self.pack(text, text_pair))
 
@@ -69,13 +68,13 @@ class ClassifierModule(ServingModule):
 
     if self.task.pair:
 
-      @signature((*strings("text", "text_pair"), threshold_input))
+      @self.signature((*strings("text", "text_pair"), threshold_input))
       def of_pairs(text: tf.Tensor, text_pair: tf.Tensor, threshold: tf.Tensor = stored) -> Tensors:
         return early(self.pack(text, text_pair), threshold)
 
       return of_pairs
 
-    @signature((*strings("text"), threshold_input))
+    @self.signature((*strings("text"), threshold_input))
     def of_texts(text: tf.Tensor, threshold: tf.Tensor = stored) -> Tensors:
       return early(self.pack(text), threshold)
 

@@ -8,7 +8,6 @@ from albert_tf.serving.signatures.base import (
   Signatures,
   Tensors,
   ids,
-  signature,
   strings,
 )
 
@@ -26,7 +25,7 @@ class EncoderModule(ServingModule):
   """
 
   def signatures(self, depth: int | None = None) -> Signatures:
-    @signature(ids(*TOKEN_KEYS))
+    @self.signature(ids(*TOKEN_KEYS))
     def tokens(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
       outputs = self.run_model(input_ids, input_mask, segment_ids, depth=depth)
       return self._vectors(outputs, input_ids, input_mask)
@@ -36,11 +35,11 @@ class EncoderModule(ServingModule):
       shown = {"input_ids": batch["input_ids"], "input_mask": batch["input_mask"]}
       return tokens(**batch) | shown
 
-    @signature(strings("text"))
+    @self.signature(strings("text"))
     def text(text: tf.Tensor) -> Tensors:
       return vectors_of(self.pack(text))
 
-    @signature(strings("text", "text_pair"))
+    @self.signature(strings("text", "text_pair"))
     def pairs(text: tf.Tensor, text_pair: tf.Tensor) -> Tensors:
       return vectors_of(self.pack(text, text_pair))
 

@@ -14,7 +14,6 @@ from albert_tf.serving.signatures.base import (
   Tensors,
   assert_below,
   ids,
-  signature,
   strings,
 )
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE as SPACE_MARK
@@ -54,7 +53,7 @@ class FillMaskModule(ServingModule):
       )
 
   def signatures(self, depth: int | None = None) -> Signatures:
-    @signature(ids(*TOKEN_KEYS, "positions"))
+    @self.signature(ids(*TOKEN_KEYS, "positions"))
     def mlm(
       input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
     ) -> Tensors:
@@ -63,14 +62,14 @@ class FillMaskModule(ServingModule):
       )
       return {"mlm_logits": logits}
 
-    @signature(ids(*TOKEN_KEYS, "positions"))
+    @self.signature(ids(*TOKEN_KEYS, "positions"))
     def tokens(
       input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
     ) -> Tensors:
       inputs = self.checked(input_ids, input_mask, segment_ids)
       return self._best_tokens(inputs, positions, depth)
 
-    @signature(strings("text"))
+    @self.signature(strings("text"))
     def text(text: tf.Tensor) -> Tensors:
       return self._best_words(tokens, text)
 

@@ -8,7 +8,6 @@ from albert_tf.serving.signatures.base import (
   Signatures,
   Tensors,
   ids,
-  signature,
   strings,
 )
 from albert_tf.tokenization.graph_inputs import choice_batch, limit_characters
@@ -27,7 +26,7 @@ class MultipleChoiceModule(ServingModule):
   """
 
   def signatures(self, depth: int | None = None) -> Signatures:
-    @signature(ids(*TOKEN_KEYS, rank=3))
+    @self.signature(ids(*TOKEN_KEYS, rank=3))
     def tokens(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
       # The rule in words, before TensorFlow's message about an empty axis.
       has_choices = tf.debugging.assert_positive(
@@ -42,7 +41,7 @@ class MultipleChoiceModule(ServingModule):
         "predictions": tf.argmax(scores, axis=-1, output_type=tf.int32),
       }
 
-    @signature(strings("context", "question") + strings("choices", rank=2))
+    @self.signature(strings("context", "question") + strings("choices", rank=2))
     def text(context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> Tensors:
       batch = choice_batch(
         self.tokenizer,

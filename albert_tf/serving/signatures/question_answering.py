@@ -13,7 +13,6 @@ from albert_tf.serving.signatures.base import (
   Tensors,
   ids,
   run_on_windows,
-  signature,
   strings,
 )
 from albert_tf.tokenization.graph import head
@@ -56,7 +55,7 @@ class QuestionAnsweringModule(ServingModule):
   def signatures(self, depth: int | None = None) -> Signatures:
     token_keys = (*TOKEN_KEYS, "p_mask") if self.has_null else TOKEN_KEYS
 
-    @signature(ids(*token_keys))
+    @self.signature(ids(*token_keys))
     def tokens(
       input_ids: tf.Tensor,
       input_mask: tf.Tensor,
@@ -66,7 +65,7 @@ class QuestionAnsweringModule(ServingModule):
       more_inputs = {} if p_mask is None else {"p_mask": p_mask}
       return dict(self.run_model(input_ids, input_mask, segment_ids, depth=depth, **more_inputs))
 
-    @signature(strings("question", "context"))
+    @self.signature(strings("question", "context"))
     def text(question: tf.Tensor, context: tf.Tensor) -> Tensors:
       return self._answers(tokens, question, context)
 

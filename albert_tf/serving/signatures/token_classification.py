@@ -16,7 +16,6 @@ from albert_tf.serving.signatures.base import (
   Tensors,
   ids,
   run_on_windows,
-  signature,
   strings,
 )
 from albert_tf.tokenization.graph_inputs import LONGEST_TEXT, limit_characters
@@ -51,16 +50,16 @@ class TokenClassificationModule(ServingModule):
   """
 
   def signatures(self, depth: int | None = None) -> Signatures:
-    @signature(ids(*TOKEN_KEYS))
+    @self.signature(ids(*TOKEN_KEYS))
     def tokens(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
       logits = self.run_model(input_ids, input_mask, segment_ids, depth=depth)
       return {"tag_probabilities": tf.nn.softmax(logits)}
 
-    @signature(strings("words", rank=2))
+    @self.signature(strings("words", rank=2))
     def words(words: tf.Tensor) -> Tensors:
       return self._tagged_words(tokens, words)
 
-    @signature(strings("text"))
+    @self.signature(strings("text"))
     def text(text: tf.Tensor) -> Tensors:
       return self._tagged_text(words, text)
 
