@@ -238,6 +238,10 @@ class TextModel(ConfigModel):
     self.check_labelled("fit", x, y)
     callbacks = callbacks_in_order(arguments.get("callbacks"))
     states = [callback for callback in callbacks if isinstance(callback, SaveState)]
+    if len(states) > 1:
+      raise UserError(
+        f"A training has one state. Received: {len(states)} SaveState callbacks. Keep one."
+      )
     if has_batches(x):
       if states:
         raise UserError(

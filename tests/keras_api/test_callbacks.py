@@ -142,6 +142,8 @@ def test_what_cannot_continue_or_be_the_best_is_refused(pretrained, tmp_path):
   dataset = tf.data.Dataset.from_tensor_slices((TEXTS, [0] * 11)).batch(4)
   with pytest.raises(UserError, match="Dataset"):
     model.fit(dataset, callbacks=[SaveState(tmp_path / "state")])
+  with pytest.raises(UserError, match="2 SaveState"):
+    model.fit(TEXTS, LABELS, callbacks=[SaveState(tmp_path / "a"), SaveState(tmp_path / "b")])
   with pytest.raises(UserError, match="monitor='val_accuracy'"):
     model.fit(TEXTS, LABELS, verbose=0, callbacks=[KeepBest(tmp_path, monitor="val_accuracy")])
   plain = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])

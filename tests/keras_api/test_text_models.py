@@ -594,6 +594,21 @@ def test_a_generator_of_questions_has_answers_as_strings(run):
   assert positions.keys() == labels.keys()
 
 
+def test_predict_runs_eagerly_where_the_model_does(run):
+  model = AlbertClassifier.from_pretrained(run, num_labels=2)
+  seen = []
+
+  def noted(inputs):
+    seen.append(tf.executing_eagerly())
+    return tf.zeros([len(TEXTS), 2])
+
+  model.call = lambda inputs, **_: noted(inputs)
+  for run_eagerly in (True, False):
+    model.compile(run_eagerly=run_eagerly)
+    model.predict(TEXTS, verbose=0)
+  assert seen == [True, False]
+
+
 def test_single_batches_of_texts(classifier, monkeypatch):
   loss = classifier.evaluate(TEXTS, [0, 1, 1], verbose=0)
   named = classifier.test_on_batch(TEXTS, ["bad", "good", "good"])
