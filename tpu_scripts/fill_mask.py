@@ -32,13 +32,12 @@ def main() -> None:
 
   loaded = open_version(command.saved_model)
   path = loaded.directory
-  signature = "serving_default"
-  if command.num_hidden_layers is not None:
-    signature = f"depth_{command.num_hidden_layers}"
+  depth = command.num_hidden_layers
+  signature = "serving_default" if depth is None else f"depth_{depth}"
   if signature not in loaded.signatures:
     raise commands.UserError(
-      f"num_hidden_layers must be a depth of the export. Received: {command.num_hidden_layers}, and {path} with "
-      f"{', '.join(sorted(loaded.signatures))}. Export it with --depths={command.num_hidden_layers}."
+      f"num_hidden_layers must be a depth of the export. Received: {depth}, and {path} with "
+      f"{', '.join(sorted(loaded.signatures))}. Export it with --depths={depth}."
     )
   names = sorted(loaded.signatures[signature].outputs)
   if "words" not in names:

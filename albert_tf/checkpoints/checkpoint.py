@@ -188,9 +188,8 @@ def find_checkpoint(path: files.Path) -> str:
 def _find_config(weights: str, is_huggingface: bool) -> str:
   """Finds the configuration file in the folder of the weights, or up to two folders above."""
   # Modules of TensorFlow Hub have the file among their assets.
-  names: tuple[str, ...] = ("albert_config.json", "assets/albert_config.json")
-  if is_huggingface:
-    names = ("config.json",)
+  own_names = ("albert_config.json", "assets/albert_config.json")
+  names = ("config.json",) if is_huggingface else own_names
   # Of run/checkpoints/best/model.ckpt-8 it is in run/.
   for parent in ("", "..", "../.."):
     for name in names:

@@ -88,9 +88,7 @@ def load_weights(
   if isinstance(checkpoint, Checkpoint):
     source = checkpoint.path
     checkpoint = checkpoint.variables
-  variables = model
-  if not isinstance(model, Mapping):
-    variables = named_variables(model)
+  variables = model if isinstance(model, Mapping) else named_variables(model)
   # All are compared before the first is assigned.
   report = match(
     checkpoint,

@@ -350,9 +350,7 @@ class AlbertQuestionAnswering(TaskModel):
 
   def examples(self, x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Examples:
     """As in the base class; `y` may be answers, see `gold_answers`."""
-    gold = None
-    if y is not None:
-      gold = answers.gold_answers(y)
+    gold = None if y is None else answers.gold_answers(y)
     if gold is None:
       return super().examples(x, y, sample_weight, **options)
     columns = self.columns(x)
@@ -374,9 +372,8 @@ class AlbertQuestionAnswering(TaskModel):
     if not isinstance(losses, Mapping):
       losses = squad_losses(self.task.squad_version)
     if not isinstance(labels, Mapping) or set(labels) != set(losses):
-      received = f"{labels!r:.60}"
-      if isinstance(labels, Mapping):
-        received = ", ".join(map(str, labels))
+      is_mapping = isinstance(labels, Mapping)
+      received = ", ".join(map(str, labels)) if is_mapping else f"{labels!r:.60}"
       raise UserError(
         f"Labels of this model are a mapping with {', '.join(losses)}, or the answers' texts. "
         f"Received: {received}. Give one of them."

@@ -421,12 +421,8 @@ class TextModel(ConfigModel):
       inputs = self._tokenized(x)
     else:
       inputs = checked_ids(x, self.config, self.id_ranks)
-    labels = None
-    if y is not None:
-      labels = self.checked_labels(y, inputs)
-    weights = None
-    if sample_weight is not None:
-      weights = finite(sample_weight, "sample_weight")
+    labels = None if y is None else self.checked_labels(y, inputs)
+    weights = None if sample_weight is None else finite(sample_weight, "sample_weight")
     examples = Examples(inputs, labels, weights)
     check_counts(examples)
     if class_weight is not None:

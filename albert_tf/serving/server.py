@@ -197,9 +197,7 @@ def _columns(
 
   Inputs that are `optional` may be absent, in all rows alike.
   """
-  rows = [values]
-  if by_row:
-    rows = values
+  rows = values if by_row else [values]
   if not isinstance(rows, list) or not rows:
     raise RequestError(400, "`instances` must be a list with at least one row.")
   if by_row:
@@ -207,9 +205,7 @@ def _columns(
   if len(infos) == 1 and not isinstance(rows[0], dict):
     [name] = infos
     rows = [{name: row} for row in rows]
-  names = set()
-  if isinstance(rows[0], dict):
-    names = set(rows[0])
+  names = set(rows[0]) if isinstance(rows[0], dict) else set()
   is_complete = set(infos).difference(optional) <= names <= set(infos)
   if not is_complete or not all(isinstance(row, dict) and set(row) == names for row in rows):
     raise RequestError(400, f"The inputs must be named {', '.join(sorted(infos))}, in every row.")
@@ -232,10 +228,8 @@ def _cells(name: str, value: Any, info: Any) -> np.ndarray:
       f"Received: values, or unequal lists, in the shape {cells.shape}.",
     )
 
-  row_axes = 1
   # The model reads each choice of [B, C] or [B, C, S] as a row.
-  if name == "choices" or cells.ndim == 3:
-    row_axes = 2
+  row_axes = 2 if name == "choices" or cells.ndim == 3 else 1
   _check_rows(math.prod(cells.shape[:row_axes]))
   return cells
 
@@ -363,9 +357,7 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     # TensorFlow Serving's words for what it does not serve.
     name = urllib_parse.unquote(match["name"])
     version = match["version"]
-    model = f"Latest({name})"
-    if version:
-      model = f"Specific({name}, {version})"
+    model = f"Specific({name}, {version})" if version else f"Latest({name})"
     servable = self.server.servables.get(name)
     if servable is None or (version and int(version) != servable.version):
       raise RequestError(404, f"Servable not found for request: {model}")
