@@ -7,8 +7,7 @@ import numpy as np
 
 from albert_tf import files, json_files
 from albert_tf.checkpoints import bundle, fast_tokenizer, huggingface
-from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from albert_tf.checkpoints.load import MatchReport, match
+from albert_tf.checkpoints.checkpoint import Checkpoint, MatchReport, match, read_checkpoint
 from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.configs.task import TaskSpec, default_length
 from albert_tf.modeling.name_map import ALL_HEADS, expand_sharing, head_names, variable_entries

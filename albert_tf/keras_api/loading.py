@@ -12,8 +12,7 @@ import numpy as np
 
 from albert_tf import files
 from albert_tf.checkpoints.bundle import write_bundle
-from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from albert_tf.checkpoints.load import ANY_HEAD, load_weights
+from albert_tf.checkpoints.checkpoint import ANY_HEAD, Checkpoint, load_weights, read_checkpoint
 from albert_tf.compat import updates_made
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import SHORTEST_ROW, TaskSpec, default_length

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.load import ANY_HEAD
+from albert_tf.checkpoints.checkpoint import ANY_HEAD
 from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
