@@ -96,7 +96,7 @@ def _option_names(cls: Any) -> set[str]:
   names = {"max_length", "num_hidden_layers", "dtype", "name"}
   takers = [base.__init__ for base in cls.__mro__ if issubclass(base, ConfigModel)]
   if cls.task_kinds:
-    names |= {"padding_at_end", *cls.head_option_names, *_TASK_FIELDS}
+    names |= {*cls.encoder_option_names, *cls.head_option_names, *_TASK_FIELDS}
     takers.append(cls.make_task)
   else:
     names.add("trainable")

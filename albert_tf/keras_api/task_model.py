@@ -55,7 +55,8 @@ class TaskModel(TextModel):
 
   # Fields of a new `TaskSpec`.
   task_defaults: ClassVar[dict[str, Any]] = {"name": "custom"}
-  # Arguments of the head that may be given without `head_options`.
+  # Arguments of encoder and head that may be given without `encoder_options` and `head_options`.
+  encoder_option_names: ClassVar[tuple[str, ...]] = ("padding_at_end",)
   head_option_names: ClassVar[tuple[str, ...]] = ()
   may_be_missing = (ANY_HEAD,)
   checkpoint_heads: tuple[str, ...] = ("classifier",)
@@ -81,7 +82,8 @@ class TaskModel(TextModel):
     task_fields = take_task_fields(options)
     head_options = dict(options.pop("head_options") or {})
     head_options |= _taken(options, self.head_option_names)
-    encoder_options = dict(encoder_options or {}) | _taken(options, ("padding_at_end",))
+    encoder_options = dict(encoder_options or {})
+    encoder_options |= _taken(options, self.encoder_option_names)
     super().__init__(config, **options)
     self.head_options = head_options
     self.encoder_options = encoder_options

@@ -80,12 +80,11 @@ def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
   directory = directory.rstrip("/")
   files.check_new(directory)  # A version is exported once and never changed.
   model.check_finite_weights()
-  deepest = max(settings.depths, default=None)
-  config = model.config.at_depth(deepest)
+  config = model.config.at_depth(settings.deepest)
 
   # What a client gets, before anything is written.
   module = make_module(model, settings, model.task)
-  functions = all_signatures(module, settings.depths)
+  functions = all_signatures(module, settings)
   golden = recorded_calls(functions, config)
 
   # The files. Servers load a numbered directory as soon as it has the last one.
@@ -113,15 +112,12 @@ def make_module(model: Any, settings: ExportSettings, task: TaskSpec | None) -> 
   return _MODULES[model.export_kind](base.ServedModel(model, settings, task))
 
 
-def all_signatures(module: base.ServingModule, depths: Sequence[int]) -> base.Signatures:
+def all_signatures(module: base.ServingModule, settings: ExportSettings) -> base.Signatures:
   """The functions of a SavedModel by the names that clients use: those of its kind, and of each depth."""
-  # The deepest of the depths is the whole model.
-  deepest = max(depths, default=None)
-  functions = module.signatures(deepest)
-  for depth in depths:
-    functions[f"depth_{depth}"] = functions["serving_default"]
-    if depth != deepest:
-      functions[f"depth_{depth}"] = module.signatures(depth)["serving_default"]
+  functions = module.signatures(settings.deepest)
+  for depth in settings.depths:
+    at_depth = functions if depth == settings.deepest else module.signatures(depth)
+    functions[f"depth_{depth}"] = at_depth["serving_default"]
   return functions
 
 

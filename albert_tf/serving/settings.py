@@ -54,6 +54,11 @@ class ExportSettings(Settings):
     flag="",
   )
 
+  @property
+  def deepest(self) -> int | None:
+    """The number of layers of the whole SavedModel; None: the model's own."""
+    return max(self.depths, default=None)
+
   @classmethod
   def of(cls, **values: Any) -> "ExportSettings":
     """The settings that a caller in Python names; raises `UserError` for an unknown name."""

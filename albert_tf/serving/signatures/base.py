@@ -60,6 +60,7 @@ class ServingModule(tf.Module):
     self.max_length = served.settings.max_seq_length or preprocessor.max_length
     served.model.config.check_length(self.max_length, "the export")
     self.model_variables = list(named_variables(served.model).values())
+    # Another than the preprocessor's, which is part of a Keras layer.
     self.tokenizer: Any = graph_tokenizer(preprocessor.tokenizer)
 
   def signatures(self, depth: int | None = None) -> Signatures:
