@@ -3,6 +3,7 @@
 A leaf: every package may import it, and it imports nothing of ours.
 """
 
+from collections.abc import Collection, Iterable
 import contextlib
 import importlib
 import operator
@@ -32,6 +33,15 @@ def whole_number(value: Any, name: str, *, minimum: int, maximum: int) -> int:
     f"{name} must be a whole number from {minimum:,} to {maximum:,}. Received: {value!r:.60}. "
     "Give such a number."
   )
+
+
+def check_names(taker: str, arguments: Iterable[str], names: Collection[str]) -> None:
+  """Raises `UserError` for an argument that is not one of the names; `taker` is for the message."""
+  for name in arguments:
+    if name not in names:
+      raise UserError(
+        f"{taker} takes {', '.join(sorted(names))}. Received: {name}. Correct the name."
+      )
 
 
 class StoppedError(Exception):

@@ -26,7 +26,7 @@ def main() -> None:
   settings = commands.from_flags(LiteSettings)
   # After the flags are read: TensorFlow takes seconds to import.
   commands.load_tensorflow()
-  from albert_tf.keras_api.exports import open_model
+  from albert_tf.keras_api.tasks import open_model
   from albert_tf.serving.lite import export_lite
 
   # The file takes ids, so the model needs no tokenizer.

@@ -4,7 +4,7 @@ Example:
   python tpu_scripts/export_saved_model.py --model fill_mask --init_checkpoint RUN --output_dir E --version 1
 """
 
-import dataclasses
+import os
 
 from absl import logging
 
@@ -36,9 +36,13 @@ def main() -> None:
   commands.load_tensorflow()
   # Hide TensorFlow's messages of saving.
   logging.set_verbosity(logging.ERROR)
-  from albert_tf.keras_api.exports import export_saved_model
+  from albert_tf.keras_api.tasks import open_model
+  from albert_tf.serving.export import export_model
 
-  path = export_saved_model(**dataclasses.asdict(command), settings=settings)
+  # In Python: AlbertClassifier.from_pretrained("RUN").export("E/1").
+  model = open_model(command.model, command.init_checkpoint, vocabulary_file=command.spm_model_file)
+  path = os.path.join(command.output_dir, str(command.version))
+  export_model(model, path, settings)
   print(f"Exported {command.model} to {path}")
   serve = commands.as_typed("tpu_scripts/serve_locally.py")
   print(f"Try it on this machine, with a page:\n  {serve} --saved_model {command.output_dir}")

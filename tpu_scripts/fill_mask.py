@@ -7,15 +7,14 @@ Example:
 from albert_tf.cli import commands
 from albert_tf.settings import Settings, setting
 
+_PRINTED_WORDS = 5  # For each [MASK].
+
 
 class Command(Settings):
   """The model and the answers to print."""
 
   saved_model: str = setting(help="A SavedModel, or a folder of versions (the highest is taken).")
   text: tuple[str, ...] = setting(help="A text that contains [MASK]", repeated=True)
-  top_k: int = setting(
-    5, "Words to print for each [MASK], at most the export's --top_k.", minimum=1
-  )
   num_hidden_layers: int | None = setting(
     None, "Number of layers, one of the exported --depths. Default: the greatest.", minimum=1
   )
@@ -33,13 +32,12 @@ def main() -> None:
 
   loaded = open_version(command.saved_model)
   path = loaded.directory
-  signature = "serving_default"
-  if command.num_hidden_layers is not None:
-    signature = f"depth_{command.num_hidden_layers}"
+  depth = command.num_hidden_layers
+  signature = "serving_default" if depth is None else f"depth_{depth}"
   if signature not in loaded.signatures:
     raise commands.UserError(
-      f"num_hidden_layers must be a depth of the export. Received: {command.num_hidden_layers}, and {path} with "
-      f"{', '.join(sorted(loaded.signatures))}. Export it with --depths={command.num_hidden_layers}."
+      f"num_hidden_layers must be a depth of the export. Received: {depth}, and {path} with "
+      f"{', '.join(sorted(loaded.signatures))}. Export it with --depths={depth}."
     )
   names = sorted(loaded.signatures[signature].outputs)
   if "words" not in names:
@@ -55,11 +53,9 @@ def main() -> None:
   for row, text in enumerate(command.text):
     print(text)
     for mask in range(num_masks[row]):
-      candidates = []
-      for rank in range(min(command.top_k, words.shape[-1])):
-        word = words[row, mask, rank].decode()
-        candidates.append(f"{word} {probabilities[row, mask, rank]:.3f}")
-      print(f"  [MASK] {mask + 1}: {'  '.join(candidates)}")
+      best = zip(words[row, mask], probabilities[row, mask], strict=True)
+      candidates = [f"{word.decode()} {probability:.3f}" for word, probability in best]
+      print(f"  [MASK] {mask + 1}: {'  '.join(candidates[:_PRINTED_WORDS])}")
     # A text without a mask, or longer than the model reads, has fewer answers than a person expects.
     if num_masks[row] < max(1, text.count("[MASK]")):
       print(f"  {num_masks[row]} [MASK] within the length that the model knows")

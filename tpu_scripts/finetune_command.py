@@ -299,7 +299,7 @@ def _report(lines: Iterable[str], output_dir: str) -> None:
 def _export(task: "FineTuningTask", request: Request) -> None:
   """Exports the weights that results.json is of, unless the newest version has them."""
   from albert_tf.finetuning.results import EXPORTED_VERSION
-  from albert_tf.keras_api.exports import export_saved_model
+  from albert_tf.keras_api.tasks import open_model
 
   folder = os.path.join(request.output_dir, "saved_model")
   results_path = os.path.join(request.output_dir, RESULTS_FILE)
@@ -315,11 +315,7 @@ def _export(task: "FineTuningTask", request: Request) -> None:
     return
   # Hide TensorFlow's messages of saving.
   logging.set_verbosity(logging.ERROR)
-  path = export_saved_model(
-    model=task.spec.export_kind,
-    init_checkpoint=request.output_dir,
-    output_dir=folder,
-    version=newest + 1,
-  )
+  path = os.path.join(folder, str(newest + 1))
+  open_model(task.spec.export_kind, request.output_dir).export(path)
   json_files.write(results_path, results | {EXPORTED_VERSION: newest + 1})
   print(f"SavedModel: {path}")

@@ -15,12 +15,11 @@ from albert_tf.settings import Settings, setting
 
 
 class ServeSettings(Settings):
-  """The models and the address to serve."""
+  """The models and the port to serve."""
 
   saved_model: tuple[str, ...] = setting(
     help="Exported models as PATH or NAME=PATH, with commas; a PATH is a version or a folder of versions."
   )
-  host: str = setting("127.0.0.1", "Address to listen on; only this machine can reach the default.")
   port: int = setting(
     8501, "Port of the REST API and the page; 0: any free port.", minimum=0, maximum=65535
   )
@@ -34,7 +33,7 @@ def main() -> None:
   commands.load_tensorflow()
   from albert_tf.serving.server import LocalServer
 
-  server = LocalServer(settings.saved_model, host=settings.host, port=settings.port)
+  server = LocalServer(settings.saved_model, port=settings.port)
   # SIGTERM, which ends a container, is as good an end as Control-C.
   with contextlib.suppress(KeyboardInterrupt):
     signal.signal(signal.SIGTERM, signal.default_int_handler)

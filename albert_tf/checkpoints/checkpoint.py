@@ -1,13 +1,16 @@
 """`Checkpoint`: weights under the original's names, with configuration and tokenizer.
 
-`read_checkpoint` finds and reads one of any format; conversion, `from_pretrained` and fine-tuning
-call it.
+`read_checkpoint` finds and reads one of any format. `load_weights` gives a model the weights of one,
+and reports every variable; conversion compares them with `match`. `from_pretrained`, fine-tuning and
+warm starts load with them.
 """
 
-from collections.abc import Sequence
+import collections
+from collections.abc import Mapping, Sequence
 import dataclasses
 import os
 import re
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,10 +18,11 @@ import tensorflow as tf
 from albert_tf import files, tokenization
 from albert_tf.checkpoints import bundle, huggingface
 from albert_tf.checkpoints.bundle import Arrays
-from albert_tf.configs import AlbertConfig
+from albert_tf.configs import HEADS, AlbertConfig
 from albert_tf.configs.task import best_run
 from albert_tf.errors import UserError
-from albert_tf.modeling.name_map import variable_entries
+from albert_tf.modeling import named_variables
+from albert_tf.modeling.name_map import ALL_HEADS, head_names, variable_entries
 from albert_tf.tokenization import Tokenizer, TokenizerConfig
 from albert_tf.tokenization.config import WordPieceConfig, find_tokenizer, find_vocabulary
 
@@ -26,6 +30,13 @@ from albert_tf.tokenization.config import WordPieceConfig, find_tokenizer, find_
 _SLOT = re.compile(r"^(?P<name>.+)/(adam_m|adam_v)$")
 # `module/` or `module_N/`, which names have in graphs with a TF-Hub module.
 _MODULE_PREFIX = re.compile(r"^module(_\d+)?/")
+_FINETUNED_NAMES = [name for head in ALL_HEADS if head not in HEADS for name in head_names(head)]
+# For `allow_unused` and `allow_missing` when a pretrained model becomes a fine-tuned one.
+PRETRAINING_HEADS = r"^cls/(predictions|seq_relationship)/"
+FINETUNED_HEADS = f"^({'|'.join(_FINETUNED_NAMES)})$"
+ANY_HEAD = f"{PRETRAINING_HEADS}|{FINETUNED_HEADS}"
+# Names listed in a message before "and N more".
+_MOST_NAMES = 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,6 +86,9 @@ class Checkpoint:
         "vocabulary that the weights were trained with."
       )
     return tokenizer
+
+
+# ------------------------------------------------------------------ from files
 
 
 def read_checkpoint(
@@ -188,9 +202,8 @@ def find_checkpoint(path: files.Path) -> str:
 def _find_config(weights: str, is_huggingface: bool) -> str:
   """Finds the configuration file in the folder of the weights, or up to two folders above."""
   # Modules of TensorFlow Hub have the file among their assets.
-  names: tuple[str, ...] = ("albert_config.json", "assets/albert_config.json")
-  if is_huggingface:
-    names = ("config.json",)
+  own_names = ("albert_config.json", "assets/albert_config.json")
+  names = ("config.json",) if is_huggingface else own_names
   # Of run/checkpoints/best/model.ckpt-8 it is in run/.
   for parent in ("", "..", "../.."):
     for name in names:
@@ -250,4 +263,135 @@ def _as_float32(name: str, value: np.ndarray, source: str) -> np.ndarray:
     return value.astype(np.float32)
   raise UserError(
     f"Weights must be float32, float16 or bfloat16. Received: {name} of {value.dtype} in {source}."
+  )
+
+
+# ------------------------------------------------------------------ into a model
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MatchReport:
+  """The outcome for every variable, under the original's name or else its own.
+
+  `dropped` are variables that are never loaded (optimizer slots, tied copies, …), with the reason.
+  """
+
+  matched: Sequence[str]
+  missing: Sequence[str]
+  unused: Sequence[str]
+  dropped: Sequence[tuple[str, str]] = ()
+  heads: Sequence[str] = ()
+
+  def lines(self) -> list[str]:
+    """One line for each variable, and for each reason why some were left out; then a summary."""
+    # The surprises first.
+    lines = [f"{name}  missing" for name in self.missing]
+    lines += [f"{name}  unused" for name in self.unused]
+    lines += [f"{name}  matched" for name in self.matched]
+    reasons = collections.Counter(reason for _, reason in self.dropped)
+    lines += [f"{count} left out: {reason}" for reason, count in reasons.items()]
+    lines.append(
+      f"{len(self.matched)} variables matched, {len(self.missing)} missing, "
+      f"{len(self.unused)} unused, {len(self.dropped)} left out; "
+      f"heads: {', '.join(self.heads) or 'none'}"
+    )
+    return lines
+
+
+def load_weights(
+  model: Any,
+  checkpoint: str | Checkpoint | Mapping[str, np.ndarray],
+  *,
+  allow_missing: str = "",
+  allow_unused: str = "",
+  source: str = "",
+) -> MatchReport:
+  """Assigns a checkpoint's weights to a model's variables by the original's names.
+
+  Args:
+    model: a model of this project, or a mapping of original name → variable.
+    checkpoint: a path (see `read_checkpoint`), a `Checkpoint`, or original name → array.
+    allow_missing: regular expression of variables of the model that may keep their values; empty:
+      none.
+    allow_unused: regular expression of variables of the checkpoint that may remain unused; empty:
+      none.
+    source: name of a mapping in messages.
+
+  Returns:
+    The outcome for every variable.
+
+  Raises:
+    UserError: a name or a shape does not fit; then no variable has been changed.
+
+  Example:
+    >>> load_weights(encoder, "albert_base_v2/", allow_unused=PRETRAINING_HEADS)
+  """
+  if isinstance(checkpoint, str):
+    checkpoint = read_checkpoint(checkpoint)
+  if isinstance(checkpoint, Checkpoint):
+    source = checkpoint.path
+    checkpoint = checkpoint.variables
+  variables = model if isinstance(model, Mapping) else named_variables(model)
+  # All are compared before the first is assigned.
+  report = match(
+    checkpoint,
+    {name: tuple(variable.shape) for name, variable in variables.items()},
+    allow_missing=allow_missing,
+    allow_unused=allow_unused,
+    source=source,
+  )
+  for name in report.matched:
+    variables[name].assign(checkpoint[name])
+  return report
+
+
+def match(
+  tensors: Mapping[str, np.ndarray],
+  expected: Mapping[str, Sequence[int | None]],
+  *,
+  allow_missing: str = "",
+  allow_unused: str = "",
+  source: str,
+) -> MatchReport:
+  """Compares the variables of a checkpoint and of a model; see `load_weights`.
+
+  Args:
+    expected: original name → shape, with None for a size that the checkpoint decides.
+
+  Raises:
+    UserError: a shape differs, or a name is missing or unused and not allowed to be.
+  """
+  # In the model's order, except what only the checkpoint has.
+  matched = [name for name in expected if name in tensors]
+  missing = [name for name in expected if name not in tensors]
+  unused = [name for name in tensors if name not in expected]
+  # A wrong shape is told first: it explains most missing names.
+  for name in matched:
+    check_shape(name, tensors[name].shape, expected[name], source)
+  _refuse_unless_allowed(
+    missing,
+    allow_missing,
+    rule=f"Every variable the model needs must be in the checkpoint. Received: {source}, missing",
+    flag="--allow_missing",
+  )
+  _refuse_unless_allowed(
+    unused,
+    allow_unused,
+    rule=f"Every variable of the checkpoint must be one the model uses. Received: {source}, unused",
+    flag="--allow_unused",
+  )
+  return MatchReport(matched=matched, missing=missing, unused=unused)
+
+
+def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, rule: str, flag: str) -> None:
+  """Raises `UserError` if there are names that the regular expression `allowed` does not find."""
+  refused = [name for name in names if not (allowed and re.search(allowed, name))]
+  if not refused:
+    return
+  listed = ", ".join(refused[:_MOST_NAMES])
+  if len(refused) > _MOST_NAMES:
+    listed += f", and {len(refused) - _MOST_NAMES} more"
+  raise UserError(
+    f"{rule}: {listed}. Give the configuration that it was made with and, to continue a run, its "
+    f"optimizer. If it is meant, convert_checkpoint.py takes {flag}=REGEX, as load_weights does."
   )

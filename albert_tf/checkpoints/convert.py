@@ -7,10 +7,9 @@ import numpy as np
 
 from albert_tf import files, json_files
 from albert_tf.checkpoints import bundle, fast_tokenizer, huggingface
-from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from albert_tf.checkpoints.load import MatchReport, match
+from albert_tf.checkpoints.checkpoint import Checkpoint, MatchReport, match, read_checkpoint
 from albert_tf.checkpoints.settings import ConvertOptions
-from albert_tf.configs.task import TaskSpec
+from albert_tf.configs.task import TaskSpec, default_length
 from albert_tf.modeling.name_map import ALL_HEADS, expand_sharing, head_names, variable_entries
 from albert_tf.tokenization.config import (
   CONFIG_FILE,
@@ -113,11 +112,9 @@ def _write_huggingface_extras(
 ) -> None:
   """Adds the tokenizer, and what sentence-transformers reads."""
   # Their pipelines cut texts to the length of the training.
-  max_length = checkpoint.config.max_position_embeddings
-  if task is not None:
-    max_length = min(max_length, task.max_seq_length)
-    if task.kind == "sentence_vectors":
-      huggingface.write_sentence_modules(directory, checkpoint.config, task)
+  max_length = default_length(checkpoint.config, task)
+  if task is not None and task.kind == "sentence_vectors":
+    huggingface.write_sentence_modules(directory, checkpoint.config, task)
   if checkpoint.tokenizer is None:
     return
 

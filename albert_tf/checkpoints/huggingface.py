@@ -200,9 +200,7 @@ def _write_model_card(
 ) -> None:
   """Writes `README.md`, which whoever publishes the model completes."""
   title = "ALBERT"
-  hub_task = "feature-extraction"
-  if "masked_lm" in heads:
-    hub_task = "fill-mask"
+  hub_task = "fill-mask" if "masked_lm" in heads else "feature-extraction"
   if task is not None:
     title = f"ALBERT for {task.name}"
     hub_task = TASK_KINDS[task.kind].hub

@@ -10,7 +10,7 @@ import os
 from typing import Any, Literal, NamedTuple
 
 from albert_tf import files, json_files
-from albert_tf.configs.albert_config import MOST_POSITIONS
+from albert_tf.configs.albert_config import MOST_POSITIONS, AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
@@ -283,6 +283,14 @@ def read_huggingface_task(directory: str) -> TaskSpec | None:
     max_seq_length=max_seq_length,
     squad_version=squad_version,
   )
+
+
+def default_length(config: AlbertConfig, task: TaskSpec | None) -> int:
+  """Tokens of a row where nobody chooses: the length of fine-tuning, else the model's positions."""
+  if task is None:
+    return config.max_position_embeddings
+  # A task of Hugging Face may name a greater length than the model has positions.
+  return min(task.max_seq_length, config.max_position_embeddings)
 
 
 def best_run(directory: str) -> str:

@@ -9,8 +9,12 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from albert_tf.checkpoints.load import FINETUNED_HEADS, load_weights
+from albert_tf.checkpoints.checkpoint import (
+  FINETUNED_HEADS,
+  Checkpoint,
+  load_weights,
+  read_checkpoint,
+)
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.tokenization import Tokenizer

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files, json_files
-from albert_tf.checkpoints.load import load_weights
+from albert_tf.checkpoints.checkpoint import load_weights
 from albert_tf.compat import updates_made
 from albert_tf.configs.task import RESULTS_FILE
 from albert_tf.errors import UserError

@@ -15,6 +15,7 @@ import tensorflow as tf
 from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api.examples import Examples
 from albert_tf.serving.export import make_module
+from albert_tf.serving.settings import ExportSettings
 from albert_tf.settings import LARGEST_INT
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenization.graph import graph_tokenizer
@@ -71,22 +72,23 @@ def served_rows(
     **settings: fields of `ExportSettings`.
   """
   batch_size = whole_number(batch_size, "batch_size", minimum=1, maximum=LARGEST_INT)
-  task = getattr(model, "task", None)
+  chosen = ExportSettings.of(**settings)
+  task = model.task
   if task is not None:
     task = dataclasses.replace(task, pair="text_pair" in columns)
 
-  # Tracing takes seconds, so the module is made again only when something else is asked of it.
-  chosen = model.export_settings(**settings)
-  key = (chosen, task, model.preprocessor)
+  # Tracing takes seconds, so a function is made again only when something else is asked of it.
+  preprocessor = model.needed_preprocessor()
+  key = (chosen, task, preprocessor, preprocessor.max_length)
   last = getattr(model, "_last_served", None)
   if last is None or last.key != key:
     module = make_module(model, chosen, task)
-    last = types.SimpleNamespace(key=key, module=module)  # Keras does not track a namespace.
+    # Keras does not track a namespace.
+    last = types.SimpleNamespace(key=key, function=module.signatures()["serving_default"])
     model._last_served = last
 
-  function = last.module.functions["serving_default"]
   for batch in tf.data.Dataset.from_tensor_slices(columns).batch(batch_size):
-    outputs = {name: _as_list(tensor.numpy()) for name, tensor in function(**batch).items()}
+    outputs = {name: _as_list(tensor.numpy()) for name, tensor in last.function(**batch).items()}
     for row in zip(*outputs.values(), strict=True):
       yield dict(zip(outputs, row, strict=True))
 

@@ -51,9 +51,8 @@ class KeepBest(keras.callbacks.Callback):
     self._directory = files.text_of(directory)
     self._path = os.path.join(self._directory, _BEST_FILE)
     self._monitor = monitor
-    self._sign = 1.0
-    if mode == "min" or (mode is None and monitor.endswith("loss")):
-      self._sign = -1.0
+    smallest_is_best = mode == "min" or (mode is None and monitor.endswith("loss"))
+    self._sign = -1.0 if smallest_is_best else 1.0
     self._best: Mapping[str, np.ndarray] = {}
     self.best_step = 0
     self.best_value = math.nan

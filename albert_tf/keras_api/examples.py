@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import functools
 import hashlib
+import json
 import math
 from typing import Any, TypeAlias
 
@@ -106,6 +107,9 @@ class Examples:
     """A hash of all data that training or evaluation uses."""
     digest = hashlib.sha256()
     columns = {"inputs": dict(self.inputs), "labels": self.labels, "weights": self.weights}
+    # With their names: two columns that change places are other examples.
+    names = tf.nest.map_structure(lambda column: column is not None, columns)
+    digest.update(json.dumps(names, sort_keys=True).encode())
     for column in tf.nest.flatten(columns, expand_composites=True):
       if column is not None:
         array = np.ascontiguousarray(column)

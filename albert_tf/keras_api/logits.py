@@ -218,9 +218,7 @@ def metrics_of_logits(
   if isinstance(metrics, Mapping):
     of_outputs = {}
     for output, of_output in metrics.items():
-      loss = losses
-      if isinstance(losses, Mapping):
-        loss = losses.get(output)
+      loss = losses.get(output) if isinstance(losses, Mapping) else losses
       of_outputs[output] = _converted(of_output, loss, activation(output), has_padding)
     return of_outputs
   return _converted(metrics, losses, activation(""), has_padding)

@@ -30,7 +30,12 @@ class Predictor:
     def step(x: Mapping[str, tf.Tensor]) -> Any:
       return model.distribute_strategy.run(compute, args=(x,))
 
-    self._step = tf.function(step, autograph=False, reduce_retracing=True)
+    self._eager_step = step
+    self._traced_step = tf.function(step, autograph=False, reduce_retracing=True)
+
+  def _step(self, x: Mapping[str, tf.Tensor]) -> Any:
+    step = self._eager_step if self._model.run_eagerly else self._traced_step
+    return step(x)
 
   def __call__(
     self,

@@ -146,9 +146,7 @@ class AlbertPreprocessor(keras.layers.Layer):
 
     needed = set(names).difference(_OPTIONAL)
     if not needed <= set(inputs) <= set(names):
-      may_be_left_out = ""
-      if names[-1] in _OPTIONAL:
-        may_be_left_out = " (may be left out)"
+      may_be_left_out = " (may be left out)" if names[-1] in _OPTIONAL else ""
       raise UserError(
         f"A preprocessor of the kind {self.kind!r} takes {' and '.join(names)}{may_be_left_out}. "
         f"Received: {', '.join(inputs) or 'none'}. "

@@ -10,14 +10,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.load import ANY_HEAD
+from albert_tf.checkpoints.checkpoint import ANY_HEAD
 from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.keras_api.examples import Examples
 from albert_tf.keras_api.heads import ClassificationHead
-from albert_tf.keras_api.labels import class_names
+from albert_tf.keras_api.loading import take_task_fields
 from albert_tf.keras_api.logits import loss_object
 from albert_tf.keras_api.predictor import Predictor
 from albert_tf.keras_api.text_model import Options, TextModel, has_batches
@@ -27,9 +27,6 @@ from albert_tf.modeling.dropout import resolve_seed, split_seed
 from albert_tf.modeling.early_exit import EXIT_RULES, EarlyOutputs, answer_early
 from albert_tf.modeling.text_inputs import Inputs, text_inputs
 
-# Options of `from_pretrained` for `make_task`. The other fields follow from the class.
-_TASK_OPTIONS = {field.name for field in dataclasses.fields(TaskSpec)} | {"num_labels", "problem"}
-_TASK_OPTIONS -= {"format_version", "kind", "name", "max_seq_length", "exit_depths"}
 # The input of an answer that may stop early: the confidence above which a row stops, float32 [B].
 _THRESHOLD = "exit_threshold"
 # Kind of task → what makes probabilities of the logits. A value and a vector are none.
@@ -58,8 +55,9 @@ class TaskModel(TextModel):
 
   # Fields of a new `TaskSpec`.
   task_defaults: ClassVar[dict[str, Any]] = {"name": "custom"}
-  # Further arguments of `from_pretrained`: labels, and the head's.
-  extra_options: ClassVar[tuple[str, ...]] = ()
+  # Arguments of encoder and head that may be given without `encoder_options` and `head_options`.
+  encoder_option_names: ClassVar[tuple[str, ...]] = ("padding_at_end",)
+  head_option_names: ClassVar[tuple[str, ...]] = ()
   may_be_missing = (ANY_HEAD,)
   checkpoint_heads: tuple[str, ...] = ("classifier",)
   # Micro-batches of an update; set it before `fit`.
@@ -80,11 +78,13 @@ class TaskModel(TextModel):
     depth_distillation: float = 0.0,
     **kwargs: Any,
   ):
-    groups = {"head_options": head_options, "encoder_options": encoder_options}
-    task_fields, arguments = self.task_and_arguments(kwargs | groups)
-    head_options = arguments.pop("head_options")
-    encoder_options = arguments.pop("encoder_options")
-    super().__init__(config, **arguments)
+    options = {"head_options": head_options, **kwargs}
+    task_fields = take_task_fields(options)
+    head_options = dict(options.pop("head_options") or {})
+    head_options |= _taken(options, self.head_option_names)
+    encoder_options = dict(encoder_options or {})
+    encoder_options |= _taken(options, self.encoder_option_names)
+    super().__init__(config, **options)
     self.head_options = head_options
     self.encoder_options = encoder_options
     if task is None:
@@ -126,40 +126,6 @@ class TaskModel(TextModel):
   def make_task(cls, **fields: Any) -> TaskSpec:
     """Makes a task for this class from fields of `TaskSpec`."""
     return TaskSpec(**{"kind": cls.task_kinds[0]} | cls.task_defaults | fields)
-
-  @classmethod
-  def task_and_arguments(cls, options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Separates options into fields for `make_task` and arguments of the constructor.
-
-    Those of head and encoder join `head_options` and `encoder_options`.
-    """
-    arguments = dict(options)
-    options_by_group = {
-      "encoder_options": ("padding_at_end",),
-      "head_options": cls.extra_options,
-    }
-    task_fields = {}
-    for name in _TASK_OPTIONS.intersection(options):
-      task_fields[name] = arguments.pop(name)
-    for group, names in options_by_group.items():
-      moved = {name: arguments.pop(name) for name in names if name in arguments}
-      arguments[group] = dict(arguments.get(group) or {}, **moved)
-    # The number of labels is the task's, which gives it to the head.
-    if "num_labels" in arguments["head_options"]:
-      task_fields["num_labels"] = arguments["head_options"].pop("num_labels")
-
-    task_fields = {name: value for name, value in task_fields.items() if value is not None}
-    if "label_names" in task_fields:
-      task_fields["label_names"] = class_names(task_fields["label_names"])
-    if "thresholds" in task_fields:
-      task_fields["thresholds"] = tuple(task_fields["thresholds"])  # Also of an array.
-    return task_fields, arguments
-
-  @classmethod
-  def task_options(cls) -> set[str]:
-    """Names of the options that `task_and_arguments` separates."""
-    options = _TASK_OPTIONS.difference(["num_labels", "problem"])
-    return options.union(cls.extra_options, ["padding_at_end"])
 
   # ------------------------------------------------------------------ losses and metrics
 
@@ -343,6 +309,11 @@ class TaskModel(TextModel):
   def from_config(cls, config: Options, custom_objects: Any = None) -> Any:
     task = TaskSpec.from_dict(config["task"], source="a saved model")
     return super().from_config(dict(config, task=task), custom_objects)
+
+
+def _taken(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+  """Takes the options with these names out."""
+  return {name: options.pop(name) for name in names if name in options}
 
 
 def _checked_thresholds(threshold: Any) -> np.ndarray:

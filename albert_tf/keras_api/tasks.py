@@ -1,6 +1,7 @@
 """Models of downstream tasks: classification, multiple choice, tagging, question answering.
 
-`CLASS_OF_KIND` is the table of all kinds of task; fine-tuning and exports take classes from it.
+`CLASS_OF_KIND` is the table of all kinds of task; fine-tuning takes classes from it. `open_model`
+opens the model of a kind of export.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints.checkpoint import read_checkpoint
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api import answers
@@ -25,7 +27,9 @@ from albert_tf.keras_api.labels import (
   multi_hot,
   tag_ids,
 )
+from albert_tf.keras_api.loading import load_pretrained
 from albert_tf.keras_api.logits import check_form, loss_object, reads_classes, reads_values
+from albert_tf.keras_api.pretrained import AlbertEncoder, AlbertMaskedLM
 from albert_tf.keras_api.sentence_vectors import AlbertSentenceEncoder
 from albert_tf.keras_api.task_model import TaskModel
 from albert_tf.modeling.text_inputs import Inputs, integers, text_inputs
@@ -36,7 +40,7 @@ _MOST_LABELS = 1 << 20
 class _WithLabels(TaskModel):
   """A model whose head has a logit for each label."""
 
-  extra_options = ("num_labels", "problem", "classifier_dropout")
+  head_option_names = ("classifier_dropout",)
 
   def note_loss(self, loss: Any) -> None:
     """A binary cross-entropy makes a classifier "multi_label"."""
@@ -159,7 +163,7 @@ class AlbertMultipleChoice(TaskModel):
   task_kinds = ("multiple_choice",)
   preprocessor_kind = "choices"
   id_ranks = (3,)
-  extra_options = ("classifier_dropout",)
+  head_option_names = ("classifier_dropout",)
   reads_pooler = True
   _joins_rows = True
 
@@ -299,7 +303,7 @@ class AlbertQuestionAnswering(TaskModel):
   task_kinds = ("question_answering",)
   task_defaults: ClassVar = {"name": "squad", "squad_version": "2.0"}
   preprocessor_kind = "question"
-  extra_options = ("classifier_dropout", "start_n_top", "end_n_top")
+  head_option_names = ("classifier_dropout", "start_n_top", "end_n_top")
   per_piece = True
   padding_of_outputs = -NEVER  # No answer is in padding.
   labels_in_words = "an answer, as a string,"
@@ -346,9 +350,7 @@ class AlbertQuestionAnswering(TaskModel):
 
   def examples(self, x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Examples:
     """As in the base class; `y` may be answers, see `gold_answers`."""
-    gold = None
-    if y is not None:
-      gold = answers.gold_answers(y)
+    gold = None if y is None else answers.gold_answers(y)
     if gold is None:
       return super().examples(x, y, sample_weight, **options)
     columns = self.columns(x)
@@ -370,9 +372,8 @@ class AlbertQuestionAnswering(TaskModel):
     if not isinstance(losses, Mapping):
       losses = squad_losses(self.task.squad_version)
     if not isinstance(labels, Mapping) or set(labels) != set(losses):
-      received = f"{labels!r:.60}"
-      if isinstance(labels, Mapping):
-        received = ", ".join(map(str, labels))
+      is_mapping = isinstance(labels, Mapping)
+      received = ", ".join(map(str, labels)) if is_mapping else f"{labels!r:.60}"
       raise UserError(
         f"Labels of this model are a mapping with {', '.join(losses)}, or the answers' texts. "
         f"Received: {received}. Give one of them."
@@ -392,3 +393,28 @@ CLASS_OF_KIND: dict[str, type[TaskModel]] = {
   "token_classification": AlbertTagger,
   "sentence_vectors": AlbertSentenceEncoder,
 }
+# Kind of export without a task → the class of its model.
+_CLASS_WITHOUT_TASK = {"encoder": AlbertEncoder, "fill_mask": AlbertMaskedLM}
+
+
+def open_model(kind: str, path: str, *, vocabulary_file: str = "", **options: Any) -> Any:
+  """Loads the model of a checkpoint for a kind of export, with all its weights.
+
+  Args:
+    kind: one of `configs.task.EXPORT_KINDS`.
+    path, vocabulary_file: see `read_checkpoint`.
+    **options: see `TextModel.from_pretrained`.
+
+  Raises:
+    UserError: the checkpoint is of another kind, or of none.
+  """
+  checkpoint = read_checkpoint(path, vocabulary_file=vocabulary_file)
+  if kind in _CLASS_WITHOUT_TASK:
+    return load_pretrained(_CLASS_WITHOUT_TASK[kind], checkpoint, **options)
+  task = TaskSpec.load(checkpoint.directory)
+  if task.export_kind != kind:
+    raise UserError(
+      f"--model {kind} needs a model that was fine-tuned for it. Received: {checkpoint.directory}, "
+      f"fine-tuned for {task.kind}. Export it with --model {task.export_kind}."
+    )
+  return load_pretrained(CLASS_OF_KIND[task.kind], checkpoint, **options)

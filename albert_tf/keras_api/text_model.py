@@ -1,15 +1,14 @@
-"""Base class of all models: loads checkpoints, takes texts as input, exports SavedModels.
+"""Base class of all models, in which Keras' methods take texts: texts in, answers out.
 
-`pretrained.py` and `task_model.py` have the classes that are made of it.
+`pretrained.py` and `task_model.py` have the classes that are made of it. `loading.py` loads and
+saves them, `serving.export` exports them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import copy
-import dataclasses
 import functools
 import inspect
-import os
 from typing import Any
 
 import keras
@@ -17,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.checkpoints.bundle import check_finite, write_bundle
+from albert_tf.checkpoints.bundle import check_finite
 from albert_tf.checkpoints.checkpoint import Checkpoint
 from albert_tf.compat import ModelBase, device_kind, updates_made
 from albert_tf.configs import AlbertConfig
@@ -33,11 +32,10 @@ from albert_tf.keras_api.examples import (
 )
 from albert_tf.keras_api.id_inputs import are_known, asserted_ids, checked_ids
 from albert_tf.keras_api.labels import finite
-from albert_tf.keras_api.loading import check_names, load_pretrained
+from albert_tf.keras_api.loading import load_pretrained, save_pretrained, weight_values
 from albert_tf.keras_api.logits import check_losses, metrics_of_logits
 from albert_tf.keras_api.predictor import Predictor, padded_outputs
 from albert_tf.modeling.config_model import ConfigModel
-from albert_tf.modeling.variables import named_variables
 from albert_tf.pipelines.batches import iterators_without_autotune
 from albert_tf.serving.export import export_model
 from albert_tf.serving.settings import ExportSettings
@@ -99,12 +97,14 @@ class TextModel(ConfigModel):
   # What fills up the outputs of shorter rows in `predict`.
   padding_of_outputs = 0.0
   _predictor: Predictor | None = None  # Made by the first `predict`.
+  # The `TaskSpec` of a task's model.
+  task: Any = None
   # Of `configs.task.TASK_KINDS`, the default first; () for models without a task.
   task_kinds: tuple[str, ...] = ()
   # Patterns of variables that a checkpoint may lack; they keep their initial values.
   may_be_missing: tuple[str, ...] = ()
 
-  # ------------------------------------------------------------------ from_pretrained
+  # ------------------------------------------------------------------ files
 
   @classmethod
   def from_pretrained(
@@ -137,8 +137,54 @@ class TextModel(ConfigModel):
       max_length=max_length,
       config=config,
       num_hidden_layers=num_hidden_layers,
-      options=options,
+      **options,
     )
+
+  def save_pretrained(self, directory: files.Path) -> None:
+    """Writes a run directory that `from_pretrained` and all commands can read.
+
+    It contains configuration, tokenizer, task and weights.
+
+    Raises:
+      UserError: the directory is not empty, or a weight is not finite.
+    """
+    save_pretrained(self, directory)
+
+  def export(
+    self,
+    filepath: files.Path,
+    format: str = "tf_saved_model",
+    verbose: bool | None = None,
+    input_signature: Any = None,
+    **settings: Any,
+  ) -> None:
+    """Writes a SavedModel, as `export_saved_model.py` does; the first four arguments are Keras'.
+
+    Args:
+      filepath: directory of the SavedModel; servers need a number as its last part.
+      format: "tf_saved_model"; other formats have commands of their own.
+      verbose: print where the SavedModel is.
+      input_signature: None; the signatures follow from the kind of model.
+      **settings: fields of `ExportSettings`, such as `top_k`.
+
+    Raises:
+      UserError: the model has no preprocessor, the directory exists, or an argument is refused.
+    """
+    if format != "tf_saved_model":
+      remedy = _OTHER_FORMATS.get(format, 'Leave `format` out, or give "tf_saved_model"')
+      raise UserError(f"`export` writes a SavedModel. Received: format={format!r}. {remedy}.")
+    if input_signature is not None:
+      raise UserError(
+        "The kind of model decides the signatures of an export. Received: an input_signature. "
+        'Leave it out; for one of your own follow "A signature of your own" in docs/keras.md.'
+      )
+    export_model(self, files.text_of(filepath), ExportSettings.of(**settings))
+    if verbose:
+      print(f"Exported {self.export_kind} to {filepath}")
+
+  def check_finite_weights(self) -> None:
+    """Raises `UserError` if a weight is NaN or infinite."""
+    check_finite(weight_values(self), type(self).__name__)
 
   # ------------------------------------------------------------------ Keras' methods
 
@@ -172,7 +218,7 @@ class TextModel(ConfigModel):
 
   def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     if self._reads_as_text(inputs):
-      inputs = self._needed_preprocessor()(inputs)
+      inputs = self.needed_preprocessor()(inputs)
     # A preprocessor may have another vocabulary than the model, or longer rows.
     if are_known(inputs):
       inputs = checked_ids(inputs, self.config, self.id_ranks)
@@ -192,6 +238,10 @@ class TextModel(ConfigModel):
     self.check_labelled("fit", x, y)
     callbacks = callbacks_in_order(arguments.get("callbacks"))
     states = [callback for callback in callbacks if isinstance(callback, SaveState)]
+    if len(states) > 1:
+      raise UserError(
+        f"A training has one state. Received: {len(states)} SaveState callbacks. Keep one."
+      )
     if has_batches(x):
       if states:
         raise UserError(
@@ -371,12 +421,8 @@ class TextModel(ConfigModel):
       inputs = self._tokenized(x)
     else:
       inputs = checked_ids(x, self.config, self.id_ranks)
-    labels = None
-    if y is not None:
-      labels = self.checked_labels(y, inputs)
-    weights = None
-    if sample_weight is not None:
-      weights = finite(sample_weight, "sample_weight")
+    labels = None if y is None else self.checked_labels(y, inputs)
+    weights = None if sample_weight is None else finite(sample_weight, "sample_weight")
     examples = Examples(inputs, labels, weights)
     check_counts(examples)
     if class_weight is not None:
@@ -454,7 +500,7 @@ class TextModel(ConfigModel):
   def _mapped(self, dataset: Any, of_text: bool) -> Any:
     """A data set of texts or of ids as one of ids, of which each batch is checked."""
     if of_text:
-      preprocessor = self._needed_preprocessor()
+      preprocessor = self.needed_preprocessor()
       pad = self.per_piece or self._pads_to_max_length()
 
     @tf.autograph.experimental.do_not_convert  # AutoGraph would hide the types of our errors.
@@ -475,7 +521,7 @@ class TextModel(ConfigModel):
     Raises:
       UserError: the model has no preprocessor, or the numbers of rows differ.
     """
-    columns: dict[str, Any] = self._needed_preprocessor().named(texts, names)
+    columns: dict[str, Any] = self.needed_preprocessor().named(texts, names)
     counts = {name: len(column) for name, column in columns.items()}
     if len(set(counts.values())) > 1:
       raise UserError(
@@ -487,88 +533,17 @@ class TextModel(ConfigModel):
     # On a TPU always: every length needs a compilation.
     return self.preprocessor.pad_to_max_length or device_kind(self.distribute_strategy) == "tpu"
 
-  def _needed_preprocessor(self) -> Any:
+  def needed_preprocessor(self) -> Any:
+    """The preprocessor; raises `UserError` if there is none."""
     if self.preprocessor is None:
       raise UserError(
-        f"{type(self).__name__} takes texts once it has a preprocessor. Received: strings, and a "
-        "model without one. Make the model with from_pretrained(…) of a checkpoint with its "
+        f"{type(self).__name__} takes texts once it has a preprocessor. Received: a model "
+        "without one. Make the model with from_pretrained(…) of a checkpoint with its "
         "tokenizer (or --spm_model_file), pass preprocessor=, or give ids."
       )
     return self.preprocessor
 
-  # ------------------------------------------------------------------ files
-
-  def export(
-    self,
-    filepath: files.Path,
-    format: str = "tf_saved_model",
-    verbose: bool | None = None,
-    input_signature: Any = None,
-    **settings: Any,
-  ) -> None:
-    """Writes a SavedModel, as `export_saved_model.py` does; the first four arguments are Keras'.
-
-    Args:
-      filepath: directory of the SavedModel; servers need a number as its last part.
-      format: "tf_saved_model"; other formats have commands of their own.
-      verbose: print where the SavedModel is.
-      input_signature: None; the signatures follow from the kind of model.
-      **settings: fields of `ExportSettings`, such as `top_k`.
-
-    Raises:
-      UserError: the model has no preprocessor, the directory exists, or an argument is refused.
-    """
-    if format != "tf_saved_model":
-      remedy = _OTHER_FORMATS.get(format, 'Leave `format` out, or give "tf_saved_model"')
-      raise UserError(f"`export` writes a SavedModel. Received: format={format!r}. {remedy}.")
-    if input_signature is not None:
-      raise UserError(
-        "The kind of model decides the signatures of an export. Received: an input_signature. "
-        'Leave it out; for one of your own follow "A signature of your own" in docs/keras.md.'
-      )
-    self.check_finite_weights()
-    export_model(self, files.text_of(filepath), self.export_settings(**settings))
-    if verbose:
-      print(f"Exported {self.export_kind} to {filepath}")
-
-  def export_settings(self, **settings: Any) -> ExportSettings:
-    """`ExportSettings`, by default with the preprocessor's length; raises `UserError`."""
-    check_names("An export", settings, [field.name for field in dataclasses.fields(ExportSettings)])
-    length = self._needed_preprocessor().max_length
-    return ExportSettings(**{"max_seq_length": length} | settings)
-
-  def save_pretrained(self, directory: files.Path) -> None:
-    """Writes a run directory that `from_pretrained` and all commands can read.
-
-    It contains configuration, tokenizer, task and weights.
-
-    Raises:
-      UserError: the directory is not empty, or a weight is not finite.
-    """
-    directory = files.text_of(directory)
-    files.check_new(directory)
-    step = 0
-    if getattr(self, "optimizer", None) is not None:
-      # No variable where Keras accumulates gradients itself.
-      step = updates_made(self.optimizer)
-    with files.atomic_directory(directory) as folder:
-      files.write_text(os.path.join(folder, "albert_config.json"), self.config.to_json_string())
-      if self.preprocessor is not None:
-        self.preprocessor.tokenizer.save_pretrained(folder)
-      task = getattr(self, "task", None)
-      if task is not None:
-        task.save(folder)
-      prefix = os.path.join(folder, "checkpoints", f"model.ckpt-{step}")
-      files.makedirs(os.path.dirname(prefix))
-      write_bundle(prefix, self._weight_values())
-
-  def check_finite_weights(self) -> None:
-    """Raises `UserError` if a weight is NaN or infinite."""
-    check_finite(self._weight_values(), type(self).__name__)
-
-  def _weight_values(self) -> dict[str, np.ndarray]:
-    """All weights, by the original's names."""
-    return {name: variable.numpy() for name, variable in named_variables(self).items()}
+  # ------------------------------------------------------------------ Keras' files
 
   def get_config(self) -> dict[str, Any]:
     config = super().get_config()

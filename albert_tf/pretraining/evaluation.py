@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.checkpoints.checkpoint import Checkpoint
-from albert_tf.checkpoints.load import load_weights
+from albert_tf.checkpoints.checkpoint import Checkpoint, load_weights
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.modeling.layer_similarity import layer_similarity
 from albert_tf.modeling.losses import NUM_SUMS, PretrainingSums, cross_entropy_sums, mean_metrics

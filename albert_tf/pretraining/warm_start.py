@@ -4,8 +4,12 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from albert_tf.checkpoints.load import FINETUNED_HEADS, load_weights
+from albert_tf.checkpoints.checkpoint import (
+  FINETUNED_HEADS,
+  Checkpoint,
+  load_weights,
+  read_checkpoint,
+)
 from albert_tf.errors import UserError
 from albert_tf.modeling import initialize_variables
 from albert_tf.pretraining.settings import PretrainingSettings

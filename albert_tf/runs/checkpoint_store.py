@@ -18,7 +18,7 @@ from albert_tf.checkpoints.bundle import (
   strip_suffix,
   write_bundle,
 )
-from albert_tf.checkpoints.load import load_weights
+from albert_tf.checkpoints.checkpoint import load_weights
 from albert_tf.errors import UserError
 
 

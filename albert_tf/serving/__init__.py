@@ -1,4 +1,4 @@
-"""Exports of trained models; `keras_api.exports` opens the models of run directories.
+"""Exports of trained models; `keras_api.tasks.open_model` opens those of run directories.
 
 `export` writes SavedModels with the functions of `signatures/`. `loaded_model` loads one as servers
 do: `check` tests it without this project, `server` serves it on this machine with `page.html`.

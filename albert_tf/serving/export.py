@@ -73,49 +73,56 @@ def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
     settings: see `ExportSettings`.
 
   Raises:
-    UserError: the directory exists, or the settings do not fit the model.
+    UserError: the directory exists, the model has no preprocessor or a weight that is not finite,
+      or the settings do not fit the model.
   """
+  # What is refused, before anything is computed.
   directory = directory.rstrip("/")
   files.check_new(directory)  # A version is exported once and never changed.
-  task = getattr(model, "task", None)
-  # The whole model is the deepest that is served.
-  depth = max(settings.depths, default=None)
-  module = make_module(model, settings, task, depth)
-  with tempfile.TemporaryDirectory() as assets:
-    # Files that a client or a later command reads beside the model.
+  model.check_finite_weights()
+  config = model.config.at_depth(settings.deepest)
+
+  # What a client gets, before anything is written.
+  module = make_module(model, settings, model.task)
+  functions = all_signatures(module, settings)
+  golden = recorded_calls(functions, config)
+
+  # The files. Servers load a numbered directory as soon as it has the last one.
+  with (
+    tempfile.TemporaryDirectory() as assets,
+    files.atomic_directory(directory, last="saved_model.pb") as folder,
+  ):
+    # A client or a later command reads these beside the model.
     model.preprocessor.tokenizer.save_pretrained(assets)
-    config = model.config.at_depth(depth)
     files.write_text(os.path.join(assets, "albert_config.json"), config.to_json_string())
-    if task is not None:
-      task.save(assets)
+    if model.task is not None:
+      model.task.save(assets)
     module.assets = [
       tf.saved_model.Asset(os.path.join(assets, name)) for name in files.listdir(assets)
     ]
-
-    # The signatures, traced once each: those of the kind, and one for each depth.
-    functions = dict(module.functions)
-    for number_of_layers in settings.depths:
-      at_depth = module.at_depth(number_of_layers)
-      functions[f"depth_{number_of_layers}"] = at_depth.functions["serving_default"]
-
-    # Servers load a numbered directory as soon as it has this file.
-    with files.atomic_directory(directory, last="saved_model.pb") as folder:
-      tf.saved_model.save(module, folder, signatures=functions)
-      write_golden(folder, functions, model.config)
-      # Without requests to warm up, the first of each size is slower.
-      if importlib.util.find_spec("tensorflow_serving"):
-        _write_warmup(folder, functions, model.config)
+    tf.saved_model.save(module, folder, signatures=functions)
+    write_golden(folder, golden)
+    # Without requests to warm up, the first of each size is slower.
+    if importlib.util.find_spec("tensorflow_serving"):
+      _write_warmup(folder, functions, config)
 
 
-def make_module(
-  model: Any, settings: ExportSettings, task: TaskSpec | None, depth: int | None = None
-) -> base.ServingModule:
+def make_module(model: Any, settings: ExportSettings, task: TaskSpec | None) -> base.ServingModule:
   """The module that makes the signatures of a model's kind; see `base.ServedModel`."""
-  return _MODULES[model.export_kind](base.ServedModel(model, settings, task, depth))
+  return _MODULES[model.export_kind](base.ServedModel(model, settings, task))
 
 
-def write_golden(directory: str, signatures: Mapping[str, Any], config: AlbertConfig) -> None:
-  """Records the outputs of `tf.function`s, by signature name, for three rows and for none.
+def all_signatures(module: base.ServingModule, settings: ExportSettings) -> base.Signatures:
+  """The functions of a SavedModel by the names that clients use: those of its kind, and of each depth."""
+  functions = module.signatures(settings.deepest)
+  for depth in settings.depths:
+    at_depth = functions if depth == settings.deepest else module.signatures(depth)
+    functions[f"depth_{depth}"] = at_depth["serving_default"]
+  return functions
+
+
+def recorded_calls(signatures: base.Signatures, config: AlbertConfig) -> dict[str, tf.Tensor]:
+  """Inputs and outputs of each function, for three rows and for none, by the keys of `check.GOLDEN`.
 
   Calls run eagerly, so that the Keras model in this process answers, not the saved graph.
   """
@@ -128,6 +135,11 @@ def write_golden(directory: str, signatures: Mapping[str, Any], config: AlbertCo
       for side, batch in sides.items():
         for key, tensor in batch.items():
           tensors[f"{call}/{name}/{side}/{key}"] = tensor
+  return tensors
+
+
+def write_golden(directory: str, tensors: Mapping[str, tf.Tensor]) -> None:
+  """Writes recorded calls beside a SavedModel, where `check.py` reads them."""
   tf.raw_ops.SaveV2(
     prefix=os.path.join(directory, GOLDEN),
     tensor_names=list(tensors),
@@ -136,7 +148,7 @@ def write_golden(directory: str, signatures: Mapping[str, Any], config: AlbertCo
   )
 
 
-def _write_warmup(directory: str, signatures: Mapping[str, Any], config: AlbertConfig) -> None:
+def _write_warmup(directory: str, signatures: base.Signatures, config: AlbertConfig) -> None:
   """Writes requests of each signature and batch size, which a server answers before all others."""
   from tensorflow_serving.apis import prediction_log_pb2
 

@@ -13,13 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files
+from albert_tf.configs.task import default_length
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
 from albert_tf.progress import native_stderr_kept_back
 from albert_tf.serving.export import sample_ids
 from albert_tf.serving.loaded_model import Arrays
 from albert_tf.serving.settings import LiteSettings
-from albert_tf.serving.signatures.base import TOKEN_KEYS, row_length
+from albert_tf.serving.signatures.base import TOKEN_KEYS
 
 _COMPARED_ROWS = 8
 _MIN_COSINE = 0.9  # Dynamic-range int8 stays above 0.99; below 0.9 a file is wrong.
@@ -74,13 +75,14 @@ def input_specs(model: Any, settings: LiteSettings) -> list[tf.TensorSpec]:
   `input_ids`, `input_mask`, `segment_ids` [B, S], of multiple choice [B, C, S]; fill_mask also
   `positions` [B, P]; question answering of SQuAD 2 also `p_mask` [B, S].
   """
-  task = getattr(model, "task", None)
+  length = settings.max_seq_length or default_length(model.config, model.task)
+  model.config.check_length(length, "the export")
   batch_size = settings.batch_size or None
-  shape = [batch_size, row_length(model, task, settings.max_seq_length)]
+  shape = [batch_size, length]
   if model.export_kind == "multiple_choice":
     shape.insert(1, settings.num_choices)
   shapes = dict.fromkeys(TOKEN_KEYS, shape)
-  if task is not None and task.squad_version == "2.0":
+  if model.task is not None and model.task.squad_version == "2.0":
     shapes["p_mask"] = shape
   if model.export_kind == "fill_mask":
     # The last input: `sample_ids` looks for it there.

@@ -28,6 +28,7 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.serving.loaded_model import message_of, open_version
 
+_HOST = "127.0.0.1"
 # Limits of a request. Parsed, a body of 8 MiB takes five to nine times that.
 MAX_BODY_BYTES = 8 << 20
 # Attention scores of 64 rows of 512 tokens take 0.8 GB in ALBERT base, 4.3 GB in xxlarge.
@@ -196,9 +197,7 @@ def _columns(
 
   Inputs that are `optional` may be absent, in all rows alike.
   """
-  rows = [values]
-  if by_row:
-    rows = values
+  rows = values if by_row else [values]
   if not isinstance(rows, list) or not rows:
     raise RequestError(400, "`instances` must be a list with at least one row.")
   if by_row:
@@ -206,9 +205,7 @@ def _columns(
   if len(infos) == 1 and not isinstance(rows[0], dict):
     [name] = infos
     rows = [{name: row} for row in rows]
-  names = set()
-  if isinstance(rows[0], dict):
-    names = set(rows[0])
+  names = set(rows[0]) if isinstance(rows[0], dict) else set()
   is_complete = set(infos).difference(optional) <= names <= set(infos)
   if not is_complete or not all(isinstance(row, dict) and set(row) == names for row in rows):
     raise RequestError(400, f"The inputs must be named {', '.join(sorted(infos))}, in every row.")
@@ -231,10 +228,8 @@ def _cells(name: str, value: Any, info: Any) -> np.ndarray:
       f"Received: values, or unequal lists, in the shape {cells.shape}.",
     )
 
-  row_axes = 1
   # The model reads each choice of [B, C] or [B, C, S] as a row.
-  if name == "choices" or cells.ndim == 3:
-    row_axes = 2
+  row_axes = 2 if name == "choices" or cells.ndim == 3 else 1
   _check_rows(math.prod(cells.shape[:row_axes]))
   return cells
 
@@ -256,7 +251,7 @@ def _array(name: str, value: Any, cells: np.ndarray, info: Any) -> np.ndarray:
 
 
 class LocalServer(http_server.ThreadingHTTPServer):
-  """Serves models at `url`; the default host is reachable only from this machine.
+  """Serves models at `url`, which only this machine can reach.
 
   Args:
     models: PATH or NAME=PATH of each.
@@ -267,23 +262,19 @@ class LocalServer(http_server.ThreadingHTTPServer):
   # usually 4,096.
   request_queue_size = 1024
 
-  def __init__(self, models: Sequence[str], *, host: str = "127.0.0.1", port: int = 0):
+  def __init__(self, models: Sequence[str], *, port: int = 0):
     loaded = [Servable(text) for text in models]
     self.servables = {servable.name: servable for servable in loaded}
     if len(self.servables) < len(loaded):
       names = ", ".join(servable.name for servable in loaded)
       raise UserError(f"Each model needs its own name. Received: {names}. Write NAME=PATH.")
-    self.host = host
-    if ":" in host:
-      self.address_family = socket.AF_INET6
-      host = f"[{host}]"
     try:
-      super().__init__((self.host, port), _Handler)
+      super().__init__((_HOST, port), _Handler)
     except OSError as error:
       raise UserError(
-        f"The port must be free. Received: {self.host}:{port} ({error}). Choose another --port."
+        f"The port must be free. Received: {_HOST}:{port} ({error}). Choose another --port."
       ) from error
-    self.url = f"http://{host}:{self.server_address[1]}"
+    self.url = f"http://{_HOST}:{self.server_address[1]}"
 
   def model_url(self, name: str) -> str:
     """The address of a model: a GET of it answers with its status."""
@@ -345,7 +336,7 @@ class _Handler(http_server.BaseHTTPRequestHandler):
 
   def _answer(self) -> Any:
     """The answer to the request: a JSON value, or the bytes of the page."""
-    reason = foreign(self.headers.get("Host", ""), self.headers.get("Origin"), self.server.host)
+    reason = foreign(self.headers.get("Host", ""), self.headers.get("Origin"))
     if reason:
       self.close_connection = True  # A body may follow.
       raise RequestError(403, reason)
@@ -366,9 +357,7 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     # TensorFlow Serving's words for what it does not serve.
     name = urllib_parse.unquote(match["name"])
     version = match["version"]
-    model = f"Latest({name})"
-    if version:
-      model = f"Specific({name}, {version})"
+    model = f"Specific({name}, {version})" if version else f"Latest({name})"
     servable = self.server.servables.get(name)
     if servable is None or (version and int(version) != servable.version):
       raise RequestError(404, f"Servable not found for request: {model}")
@@ -443,7 +432,7 @@ class _Handler(http_server.BaseHTTPRequestHandler):
     """Logs nothing."""
 
 
-def foreign(host: str, origin: str | None, own_name: str) -> str:
+def foreign(host: str, origin: str | None) -> str:
   """The reason to refuse a request with these headers; empty if it comes from this machine.
 
   A page of another site may send requests to this server, even by its own host name (DNS
@@ -451,7 +440,7 @@ def foreign(host: str, origin: str | None, own_name: str) -> str:
   """
   try:
     name = urllib_parse.urlsplit(f"//{host}").hostname or ""
-    is_known = name in ("", "localhost", own_name) or bool(ipaddress.ip_address(name))
+    is_known = name in ("", "localhost") or bool(ipaddress.ip_address(name))
   except ValueError:
     is_known = False
   if not is_known:

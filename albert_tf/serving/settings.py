@@ -1,8 +1,10 @@
 """Settings of exports. Imports no TensorFlow, so that `--help` is fast."""
 
-from typing import Literal
+import dataclasses
+from typing import Any, Literal
 
 from albert_tf.configs.task import EXPORT_KINDS
+from albert_tf.errors import check_names
 from albert_tf.settings import Settings, setting
 
 
@@ -33,22 +35,35 @@ class ExportSettings(Settings):
     "Numbers of layers, for a model whose layers share all weights. Each gets a signature depth_N; "
     "serving_default has the greatest. Default: the model's number.",
     minimum=1,
-    aliases=("num_hidden_layers",),
   )
-  top_k: int = setting(10, "fill_mask: number of answers for each mask.", minimum=1)
+  # The others are for `model.export` in Python: a command has their defaults.
+  top_k: int = setting(10, "fill_mask: number of answers for each mask.", minimum=1, flag="")
   n_best: int = setting(
     20,
     "question_answering: number of answers for each question, and of starts and ends tried in "
     "each window.",
     minimum=1,
     maximum=1024,
+    flag="",
   )
   max_windows: int = setting(
     32,
     "question_answering, token_classification: largest number of windows of a text; text after "
     "them is left out.",
     minimum=1,
+    flag="",
   )
+
+  @property
+  def deepest(self) -> int | None:
+    """The number of layers of the whole SavedModel; None: the model's own."""
+    return max(self.depths, default=None)
+
+  @classmethod
+  def of(cls, **values: Any) -> "ExportSettings":
+    """The settings that a caller in Python names; raises `UserError` for an unknown name."""
+    check_names("An export", values, [field.name for field in dataclasses.fields(cls)])
+    return cls(**values)
 
 
 class LiteSettings(Settings):
@@ -64,12 +79,17 @@ class LiteSettings(Settings):
     "Tokens of a row. Default: the length of fine-tuning, else the model's longest.",
     minimum=8,
   )
+  # The others are for `export_lite` in Python: a command has their defaults.
   batch_size: int = setting(
-    1, "Rows of a batch; 0: any number, which is a little slower.", minimum=0, maximum=1 << 16
+    1,
+    "Rows of a batch; 0: any number, which is a little slower.",
+    minimum=0,
+    maximum=1 << 16,
+    flag="",
   )
   max_predictions_per_seq: int = setting(
-    1, "fill_mask: number of [MASK] positions of a row.", minimum=1, maximum=1 << 16
+    1, "fill_mask: number of [MASK] positions of a row.", minimum=1, maximum=1 << 16, flag=""
   )
   num_choices: int = setting(
-    4, "multiple_choice: number of choices of a question.", minimum=1, maximum=1024
+    4, "multiple_choice: number of choices of a question.", minimum=1, maximum=1024, flag=""
   )

@@ -15,8 +15,7 @@ import tensorflow as tf
 import yaml
 
 from albert_tf import AlbertEncoder
-from albert_tf.checkpoints.checkpoint import read_checkpoint
-from albert_tf.checkpoints.load import load_weights
+from albert_tf.checkpoints.checkpoint import load_weights, read_checkpoint
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining, named_variables

@@ -5,6 +5,7 @@ import importlib
 import pathlib
 import sys
 import tempfile
+import types
 from typing import Any
 
 from fuzz.fuzzing import fuzz
@@ -18,7 +19,7 @@ from support.tiny_step import EAGER_INPUT, eagerly
 from albert_tf.checkpoints.checkpoint import find_checkpoint
 from albert_tf.configs.task import TaskSpec, best_run
 from albert_tf.errors import UserError
-from albert_tf.keras_api import exports
+from albert_tf.keras_api import tasks
 
 SETTINGS = dataclasses.replace(QUICK, num_train_steps=1, train_batch_size=4, eval_steps=0)
 TABLES = {
@@ -54,13 +55,14 @@ def finetune_command() -> Any:
 def quick_exports(monkeypatch: pytest.MonkeyPatch) -> None:
   """An export is a file with the name of its weights."""
 
-  def export(*, init_checkpoint: str, output_dir: str, version: int, **_: Any) -> str:
-    folder = pathlib.Path(output_dir, str(version))
-    folder.mkdir(parents=True)
-    (folder / "weights").write_text(find_checkpoint(init_checkpoint))
-    return str(folder)
+  def opened(kind: str, path: str) -> Any:
+    def export(folder: str) -> None:
+      pathlib.Path(folder).mkdir(parents=True)
+      pathlib.Path(folder, "weights").write_text(find_checkpoint(path))
 
-  monkeypatch.setattr(exports, "export_saved_model", export)
+    return types.SimpleNamespace(export=export)
+
+  monkeypatch.setattr(tasks, "open_model", opened)
 
 
 def run(finetune_command: Any, root: pathlib.Path, command: dict[str, Any]) -> None:

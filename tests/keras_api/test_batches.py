@@ -99,6 +99,12 @@ def test_some_choices_have_the_shape_of_all():
   assert few.lengths.tolist() == [len(rows[i]["input_ids"][0]) for i in (12, 3)]
 
 
+def test_columns_that_change_places_are_other_examples():
+  ids = np.array([[5, 6], [7, 8]])
+  examples = [Examples({first: ids, second: 1 - ids}) for first, second in ("ab", "ba", "ac")]
+  assert len({each.fingerprint() for each in examples}) == 3
+
+
 def parts_of(strategy, examples, batching, first_step=0):
   """The parts of seven updates, as NumPy arrays; without seeds."""
   plan = training_plan(examples.lengths, batching, seed=5, num_steps=7, first_step=first_step)

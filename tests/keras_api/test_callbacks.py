@@ -156,3 +156,11 @@ def test_held_out_data_may_be_a_data_set_beside_lists(pretrained):
   held_out = tf.data.Dataset.from_tensor_slices((TEXTS, [0] * 11)).batch(4)
   fitted = model.fit(TEXTS, [0] * 11, batch_size=8, verbose=0, validation_data=held_out)
   assert "val_loss" in fitted.history
+
+
+def test_a_training_has_one_state(pretrained, tmp_path):
+  model = AlbertClassifier.from_pretrained(pretrained, num_labels=2)
+  model.compile("adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+  states = [SaveState(tmp_path / "a"), SaveState(tmp_path / "b")]
+  with pytest.raises(UserError, match="2 SaveState"):
+    model.fit(TEXTS, LABELS, callbacks=states)

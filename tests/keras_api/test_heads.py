@@ -6,8 +6,7 @@ from support.goldens import TINY_CONFIG, golden, golden_checkpoint
 from support.synthetic_checkpoint import CONFIG
 import tensorflow as tf
 
-from albert_tf.checkpoints.checkpoint import read_checkpoint
-from albert_tf.checkpoints.load import load_weights
+from albert_tf.checkpoints.checkpoint import load_weights, read_checkpoint
 from albert_tf.keras_api.tasks import (
   AlbertClassifier,
   AlbertMultipleChoice,

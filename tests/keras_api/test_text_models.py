@@ -27,7 +27,7 @@ from albert_tf.keras_api.tasks import AlbertMultipleChoice, AlbertQuestionAnswer
 from albert_tf.modeling import named_variables
 from albert_tf.serving.lite import export_lite
 from albert_tf.serving.loaded_model import LoadedModel
-from albert_tf.serving.settings import LiteSettings
+from albert_tf.serving.settings import ExportSettings, LiteSettings
 
 pytestmark = pytest.mark.filterwarnings(
   "ignore:__array__ implementation doesn.t accept:DeprecationWarning"
@@ -594,6 +594,21 @@ def test_a_generator_of_questions_has_answers_as_strings(run):
   assert positions.keys() == labels.keys()
 
 
+def test_predict_runs_eagerly_where_the_model_does(run):
+  model = AlbertClassifier.from_pretrained(run, num_labels=2)
+  seen = []
+
+  def noted(inputs):
+    seen.append(tf.executing_eagerly())
+    return tf.zeros([len(TEXTS), 2])
+
+  model.call = lambda inputs, **_: noted(inputs)
+  for run_eagerly in (True, False):
+    model.compile(run_eagerly=run_eagerly)
+    model.predict(TEXTS, verbose=0)
+  assert seen == [True, False]
+
+
 def test_single_batches_of_texts(classifier, monkeypatch):
   loss = classifier.evaluate(TEXTS, [0, 1, 1], verbose=0)
   named = classifier.test_on_batch(TEXTS, ["bad", "good", "good"])
@@ -639,7 +654,7 @@ def test_a_path_may_be_a_path_of_pathlib_and_a_tuple_a_list(run, tmp_path):
   options = ConvertOptions(output_format="huggingface", spm_model_file=spm_model_file)
   convert(tmp_path / "saved", tmp_path / "theirs", options)
   assert AlbertClassifier.from_pretrained(tmp_path / "theirs").task.num_labels == 2
-  assert model.export_settings(depths=[1, 2]).depths == (1, 2)
+  assert ExportSettings(depths=[1, 2]).depths == (1, 2)
   assert FineTuneSettings(seeds=[1, np.int64(2)]).seeds == (1, 2)
   with pytest.raises(UserError, match="without pathlib"):  # It would be a folder named "gs:".
     model.save_pretrained(pathlib.Path("gs://bucket/saved"))

@@ -7,8 +7,7 @@ import pytest
 from support.goldens import GOLDENS, golden, golden_checkpoint
 import tensorflow as tf
 
-from albert_tf.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from albert_tf.checkpoints.load import load_weights
+from albert_tf.checkpoints.checkpoint import Checkpoint, load_weights, read_checkpoint
 from albert_tf.configs import AlbertConfig
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 from albert_tf.modeling.losses import cross_entropy_sums

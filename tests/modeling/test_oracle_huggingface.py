@@ -6,9 +6,8 @@ from support.stacks import interop
 from support.synthetic_checkpoint import CONFIG, random_variables, write_tf1
 import tensorflow as tf
 
-from albert_tf.checkpoints.checkpoint import read_checkpoint
+from albert_tf.checkpoints.checkpoint import load_weights, read_checkpoint
 from albert_tf.checkpoints.convert import convert
-from albert_tf.checkpoints.load import load_weights
 from albert_tf.checkpoints.settings import ConvertOptions
 from albert_tf.configs import AlbertConfig
 from albert_tf.keras_api.tasks import AlbertMultipleChoice

@@ -32,8 +32,7 @@ from albert_tf.checkpoints.bundle import (
   read_bundle,
   write_bundle,
 )
-from albert_tf.checkpoints.checkpoint import find_checkpoint
-from albert_tf.checkpoints.load import load_weights
+from albert_tf.checkpoints.checkpoint import find_checkpoint, load_weights
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.pipelines.masking import MaskingConfig

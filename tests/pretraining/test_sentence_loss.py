@@ -7,7 +7,7 @@ from support.tiny_records import random_examples, tiny_config, write_records
 from support.tiny_step import distributed_iterator, make_step, one_device
 import tensorflow as tf
 
-from albert_tf.checkpoints.load import load_weights
+from albert_tf.checkpoints.checkpoint import load_weights
 from albert_tf.modeling import AlbertForPreTraining, initialize_variables, losses, named_variables
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.pretraining import step as step_module

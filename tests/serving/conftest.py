@@ -12,10 +12,9 @@ from support import tiny_run
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
-from albert_tf.keras_api.exports import export_saved_model
+from albert_tf.keras_api.tasks import open_model
 from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.serving.loaded_model import LoadedModel
-from albert_tf.serving.settings import ExportSettings
 from albert_tf.tokenization import AlbertTokenizer
 
 _TAGS = ("O", "B-X", "I-X", "I-Y")
@@ -95,13 +94,9 @@ def exported(
       source = folder / "run"
       keras_model = tiny_run.write_fine_tuned_run(source, task, config, tokenizer)
       kind = task.export_kind
-    path = export_saved_model(
-      model=kind,
-      init_checkpoint=str(source),
-      output_dir=str(folder / "e"),
-      version=3,
-      settings=ExportSettings(max_windows=12, depths=(1, 2) if key == "fill_mask" else ()),
-    )
+    path = str(folder / "e/3")
+    depths = (1, 2) if key == "fill_mask" else ()
+    open_model(kind, str(source)).export(path, max_windows=12, depths=depths)
     return Exported(task, keras_model, path, LoadedModel(path), str(source))
 
   return make

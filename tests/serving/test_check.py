@@ -15,7 +15,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.serving import check as checks
 from albert_tf.serving.check import CHECKS, Call, CheckFailed, check_saved_model, ops_of
-from albert_tf.serving.export import write_golden
+from albert_tf.serving.export import recorded_calls, write_golden
 from albert_tf.serving.signatures import base
 
 SLOW = ["encoder", "fill_mask", "value", "squad_1.1", "squad_2.0", "choice", "tags"]
@@ -65,7 +65,7 @@ def test_the_command_says_what_is_wrong(
     name: types.SimpleNamespace(input_signature=inputs, python_function=zeros)
     for name, inputs in specs.items()
   }
-  write_golden(str(wrong), functions, config)
+  write_golden(str(wrong), recorded_calls(functions, config))
   done = run_command("tpu_scripts/check_saved_model.py", f"--saved_model={wrong}")
   assert done.returncode == 1, done.stderr
   failed = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.keras_api.exports import export_saved_model
+from albert_tf.keras_api.tasks import open_model
 
 TEXTS = ["the sky is blue", "small birds sing all day long and the grass grows", "", "zebra 12, ﬁ"]
 PAIRS = ["green grass", "old trees", "the sky", ""]
@@ -46,9 +46,7 @@ def test_another_kind_of_run_is_refused(tmp_path: pathlib.Path, config, tokenize
   choice = TaskSpec(kind="multiple_choice", name="c")
   write_fine_tuned_run(tmp_path / "run", choice, config, tokenizer)
   with pytest.raises(UserError, match="--model multiple_choice"):
-    export_saved_model(
-      model="classifier", init_checkpoint=str(tmp_path / "run"), output_dir=str(tmp_path / "e")
-    )
+    open_model("classifier", str(tmp_path / "run"))
 
 
 def test_a_megabyte_is_cut(exported) -> None:

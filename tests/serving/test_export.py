@@ -12,7 +12,7 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder, AlbertMaskedLM, files, json_files
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.keras_api.exports import open_model
+from albert_tf.keras_api.tasks import open_model
 from albert_tf.modeling import named_variables
 from albert_tf.serving.export import make_module
 from albert_tf.serving.loaded_model import LoadedModel
@@ -146,7 +146,7 @@ def test_many_masks_are_answered_in_chunks(fill_mask, monkeypatch, run_dir) -> N
   whole = fill_mask.run("serving_default", {"text": rows})
   monkeypatch.setattr(fill_mask_module, "_CHUNK", 4)
   module = make_module(open_model("fill_mask", str(run_dir)), ExportSettings(), None)
-  parts = module.functions["serving_default"](tf.constant(rows))
+  parts = module.signatures()["serving_default"](tf.constant(rows))
   assert parts["probabilities"].shape[1] == 6
   np.testing.assert_array_equal(parts["words"], whole["words"])
   np.testing.assert_allclose(parts["probabilities"], whole["probabilities"], rtol=1e-5)
@@ -179,7 +179,8 @@ def test_a_signature_for_each_depth_over_one_copy_of_the_weights(
     fill_mask.run(name, texts) for name in ("serving_default", "depth_1", "depth_2")
   )
   model = AlbertMaskedLM.from_pretrained(run_dir, num_hidden_layers=1)
-  alone = make_module(model, ExportSettings(), None).text(tf.constant(TEXTS))
+  module = make_module(model, ExportSettings(), None)
+  alone = module.signatures()["serving_default"](tf.constant(TEXTS))
   np.testing.assert_array_equal(shallow["words"], alone["words"])
   np.testing.assert_allclose(shallow["probabilities"], alone["probabilities"], atol=1e-6)
   for name, array in whole.items():

@@ -14,8 +14,7 @@ from tensorflow.lite.tools import flatbuffer_utils
 
 from albert_tf import AlbertEncoder, AlbertMaskedLM
 from albert_tf.errors import UserError
-from albert_tf.keras_api.exports import open_model
-from albert_tf.keras_api.tasks import CLASS_OF_KIND
+from albert_tf.keras_api.tasks import CLASS_OF_KIND, open_model
 from albert_tf.modeling import named_variables
 from albert_tf.serving import lite
 from albert_tf.serving.export import sample_ids

@@ -10,8 +10,7 @@ from albert_tf.finetuning.tasks.squad.answers import best_texts, decode
 from albert_tf.finetuning.tasks.squad.read import Question, SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.finetuning.tasks.squad.task import SquadTask
-from albert_tf.keras_api.exports import export_saved_model
-from albert_tf.serving.settings import ExportSettings
+from albert_tf.keras_api.tasks import open_model
 
 SETTINGS = SquadSettings(max_seq_length=24, max_query_length=8, doc_stride=6, max_answer_length=5)
 LONG = " ".join(WORDS[(7 * i) % len(WORDS)] for i in range(30))
@@ -79,10 +78,6 @@ def test_contexts_are_read_up_to_a_limit(exported) -> None:
 
 def test_a_length_without_room_for_text_is_refused(config, tokenizer, tmp_path) -> None:
   write_fine_tuned_run(tmp_path / "run", SQUAD(squad_version="1.1"), config, tokenizer)
+  model = open_model("question_answering", str(tmp_path / "run"))
   with pytest.raises(UserError, match="Raise --max_seq_length"):
-    export_saved_model(
-      model="question_answering",
-      init_checkpoint=str(tmp_path / "run"),
-      output_dir=str(tmp_path / "e"),
-      settings=ExportSettings(max_seq_length=11),
-    )
+    model.export(tmp_path / "e", max_seq_length=11)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from albert_tf.checkpoints.bundle import write_bundle
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.keras_api.exports import export_saved_model, open_model
+from albert_tf.keras_api.tasks import open_model
 from albert_tf.serving.check import check_saved_model
 from albert_tf.serving.export import make_module
 from albert_tf.serving.loaded_model import LoadedModel
@@ -47,7 +47,8 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory, model, tokenizer) -> str:
 
 @pytest.mark.slow
 def test_fill_mask(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: WordPieceTokenizer):
-  path = export_saved_model(model="fill_mask", init_checkpoint=run_dir, output_dir=str(tmp_path))
+  path = str(tmp_path / "1")
+  open_model("fill_mask", run_dir).export(path)
   text = "The Sky is [MASK]birds, [MASK]!"
   batch = reference.batch(tokenizer, [text], allow_mask=True)
   positions = np.nonzero(batch["input_ids"] == tokenizer.mask_id)[1][np.newaxis]
@@ -78,7 +79,7 @@ def test_straight_from_a_tf_hub_module(tmp_path: pathlib.Path, model, tokenizer,
   kept = {name: value for name, value in values.items() if "seq_relationship" not in name}
   write_bundle(str(tmp_path / "variables/variables"), kept)
   module = make_module(open_model("encoder", str(tmp_path)), ExportSettings(), None)
-  outputs = module.text(tf.constant(TEXTS))
+  outputs = module.signatures()["serving_default"](tf.constant(TEXTS))
   batch = reference.batch(tokenizer, TEXTS)
   np.testing.assert_array_equal(outputs["input_ids"], batch["input_ids"])
   expected = model.encoder(batch, training=False)["pooled_output"]
@@ -90,6 +91,4 @@ def test_other_kinds_are_refused(tmp_path: pathlib.Path, model, tokenizer: WordP
   run = tmp_path / "run"
   tiny_run.write_fine_tuned_run(run, task, model.config, tokenizer)
   with pytest.raises(UserError, match="tokenized with SentencePiece"):
-    export_saved_model(
-      model="multiple_choice", init_checkpoint=str(run), output_dir=str(tmp_path / "e")
-    )
+    open_model("multiple_choice", str(run))

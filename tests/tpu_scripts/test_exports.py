@@ -17,7 +17,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def test_export_then_fill_mask(run_dir: pathlib.Path, tmp_path: pathlib.Path) -> None:
   versions = tmp_path / "versions"
   flags = [f"--init_checkpoint={run_dir}", f"--output_dir={versions}", "--version=2"]
-  flags += ["--model=fill_mask", "--num_hidden_layers=3"]
+  flags += ["--model=fill_mask", "--depths=3"]
   exported = run_command("tpu_scripts/export_saved_model.py", *flags)
   assert exported.returncode == 0, exported.stderr
   first, _, here = exported.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""What the SavedModels of all kinds share: a `tf.Module` with a table of signatures.
+"""What the SavedModels of all kinds share: a `tf.Module` that makes a table of signatures.
 
 The Keras model is used only while the functions are traced. TensorFlow Serving loads models in a
 Session. A saved Keras 3 model does not load in a Session; a module that tracks the bare
@@ -6,9 +6,7 @@ Session. A saved Keras 3 model does not load in a Session; a module that tracks 
 """
 
 from collections.abc import Callable, Sequence
-import copy
 import dataclasses
-import functools
 from typing import Any
 
 import tensorflow as tf
@@ -33,23 +31,11 @@ class ServedModel:
   Attributes:
     model: a built `TextModel` with a preprocessor.
     task: of a fine-tuned model; None for a pretrained one.
-    depth: number of layers, see `Encoder`; None for all.
   """
 
   model: Any
   settings: ExportSettings
   task: TaskSpec | None
-  depth: int | None
-
-  @property
-  def depths(self) -> tuple[int, ...]:
-    """What the model reads, as `Encoder` takes it."""
-    return () if self.depth is None else (self.depth,)
-
-
-def signature(compute: Callable[..., Tensors], inputs: Sequence[tf.TensorSpec]) -> Any:
-  """The `tf.function` that clients call; its inputs are in the order of the arguments."""
-  return tf.function(compute, input_signature=inputs, autograph=False)
 
 
 def strings(*names: str, rank: int = 1) -> tuple[tf.TensorSpec, ...]:
@@ -62,58 +48,36 @@ def ids(*names: str, rank: int = 2) -> tuple[tf.TensorSpec, ...]:
   return tuple(tf.TensorSpec([None] * rank, tf.int32, name=name) for name in names)
 
 
-def row_length(model: Any, task: TaskSpec | None, max_seq_length: int | None) -> int:
-  """The largest S of an export.
-
-  It is the setting, else the length of fine-tuning, else the model's longest.
-  """
-  length = model.config.max_position_embeddings
-  if task is not None:
-    length = min(length, task.max_seq_length)
-  if max_seq_length is not None:
-    length = max_seq_length
-  model.config.check_length(length, "the export")
-  return length
-
-
 class ServingModule(tf.Module):
-  """Tracks a model's variables and its tokenizer; a subclass computes the answers of a kind."""
-
-  # Strings to answers, and ids to answers.
-  text: Any
-  tokens: Any
+  """Tracks a model's variables and its tokenizer; a subclass makes the functions of a kind."""
 
   def __init__(self, served: ServedModel):
     super().__init__()
     # TensorFlow does not track a dataclass, so the Keras model in it is not saved.
     self.served = served
     self.task: Any = served.task
-    self.max_length = row_length(served.model, served.task, served.settings.max_seq_length)
+    preprocessor = served.model.needed_preprocessor()
+    self.max_length = served.settings.max_seq_length or preprocessor.max_length
+    served.model.config.check_length(self.max_length, "the export")
     self.model_variables = list(named_variables(served.model).values())
-    self.tokenizer: Any = graph_tokenizer(served.model.preprocessor.tokenizer)
+    # Another than the preprocessor's, which is part of a Keras layer.
+    self.tokenizer: Any = graph_tokenizer(preprocessor.tokenizer)
 
-  def signatures(self) -> Signatures:
-    """What a SavedModel of this kind offers."""
-    return {
-      "serving_default": signature(self.text, strings("text")),
-      "tokens": signature(self.tokens, ids(*TOKEN_KEYS)),
-    }
+  def signatures(self, depth: int | None = None) -> Signatures:
+    """The functions that clients call, by name; `depth` is the number of layers, None for all.
 
-  @functools.cached_property
-  def functions(self) -> Signatures:
-    """The signatures, made once, which other signatures may call.
-
-    So the SavedModel holds each computation once, however many signatures need it.
+    They are made from the bottom up: first that of ids, which runs the model, then those of
+    strings, which call it. So the SavedModel holds each computation once.
     """
-    return self.signatures()
+    raise NotImplementedError
 
-  def at_depth(self, depth: int) -> "ServingModule":
-    """The same variables and tokenizer with functions of `depth` layers."""
-    other = copy.copy(self)
-    other.served = dataclasses.replace(self.served, depth=depth)
-    # Those of this module have its own number of layers.
-    other.__dict__.pop("functions", None)
-    return other
+  def signature(self, inputs: Sequence[tf.TensorSpec]) -> Callable[[Callable[..., Tensors]], Any]:
+    """Decorates a function that clients call; the inputs are in the order of its arguments.
+
+    All that a SavedModel computes is computed in such functions. They are traced where they are
+    first called, and again where TensorFlow saves them.
+    """
+    return tf.function(input_signature=inputs, autograph=False)
 
   def pack(
     self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, allow_mask: bool = False
@@ -129,20 +93,11 @@ class ServingModule(tf.Module):
       allow_mask=allow_mask,
     )
 
-  def run_on_windows(self, batch: Tensors) -> Tensors:
-    """What the signature `tokens` gives for a batch of any number of windows."""
-    tokens = self.functions["tokens"]
-    outputs = tf.nest.map_structure(
-      lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype),
-      tokens.get_concrete_function().structured_outputs,
-    )
-    return in_chunks(lambda chunk: tokens(**chunk), batch, outputs)
-
-  def run_model(self, *ids: tf.Tensor, **more_inputs: tf.Tensor) -> Any:
+  def run_model(self, *ids: tf.Tensor, depth: int | None, **more_inputs: tf.Tensor) -> Any:
     """Calls the model with `TOKEN_KEYS` in order and other inputs by name."""
     # Not under the control dependencies of the check, which would prevent folding and fusing of ops.
     inputs = self.checked(*ids, **more_inputs)
-    return self.served.model(inputs, training=False, depths=self.served.depths)
+    return self.served.model(inputs, training=False, depths=depths_of(depth))
 
   def checked(self, *ids: tf.Tensor, **more_inputs: tf.Tensor) -> Tensors:
     """The inputs by name, after a check of their length and values."""
@@ -164,6 +119,20 @@ class ServingModule(tf.Module):
     checks += [assert_below(counts[name], tensor, name) for name, tensor in inputs.items()]
     with tf.control_dependencies(checks):
       return {name: tf.identity(tensor) for name, tensor in inputs.items()}
+
+
+def depths_of(depth: int | None) -> tuple[int, ...]:
+  """What `Encoder` reads for a signature's number of layers; None is the model's own."""
+  return () if depth is None else (depth,)
+
+
+def run_on_windows(tokens: Any, batch: Tensors) -> Tensors:
+  """What the signature `tokens` gives for a batch of any number of windows."""
+  outputs = tf.nest.map_structure(
+    lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype),
+    tokens.get_concrete_function().structured_outputs,
+  )
+  return in_chunks(lambda chunk: tokens(**chunk), batch, outputs)
 
 
 def assert_below(count: int | tf.Tensor, tensor: tf.Tensor, name: str) -> tf.Operation:

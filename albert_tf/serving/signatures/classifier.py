@@ -9,7 +9,7 @@ from albert_tf.serving.signatures.base import (
   ServingModule,
   Signatures,
   Tensors,
-  signature,
+  ids,
   strings,
 )
 
@@ -35,49 +35,52 @@ class ClassifierModule(ServingModule):
       int32 [B]. Without `threshold` it is the task's. See `TaskModel.predict_early`.
   """
 
-  def signatures(self) -> Signatures:
-    table = super().signatures()
-    if self.task.pair:
-      table["serving_default"] = signature(self.text, strings("text", "text_pair"))
-    if len(self._exit_depths()) > 1:
-      table["early_exit"] = self._early_exit()
-    return table
+  def signatures(self, depth: int | None = None) -> Signatures:
+    @self.signature(ids(*TOKEN_KEYS))
+    def tokens(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
+      return self._answers(self.run_model(input_ids, input_mask, segment_ids, depth=depth))
 
-  def _exit_depths(self) -> list[int]:
-    return self.served.model.exit_depths(self.served.depth)
+    text_inputs = strings("text", "text_pair") if self.task.pair else strings("text")
 
-  def _early_exit(self) -> Any:
+    @self.signature(text_inputs)
+    def text(text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Tensors:
+      return tokens(**self.pack(text, text_pair))
+
+    functions = {"serving_default": text, "tokens": tokens}
+    exit_depths = self.served.model.exit_depths(depth)
+    if len(exit_depths) > 1:
+      functions["early_exit"] = self._early_exit(exit_depths)
+    return functions
+
+  def _early_exit(self, depths: list[int]) -> Any:
+    """The signature of answers that stop early."""
     # The default of the argument is that of the input, for servers too.
     stored = tf.constant([self.task.exit_threshold])
-    threshold = tf.TensorSpec([None], tf.float32, name="threshold")
+    threshold_input = tf.TensorSpec([None], tf.float32, name="threshold")
+
+    def early(batch: Tensors, threshold: tf.Tensor) -> Tensors:
+      message = "threshold must be from 0 to 1; 1 means all layers."
+      is_valid = tf.reduce_all((threshold >= 0) & (threshold <= 1))
+      with tf.control_dependencies([tf.debugging.assert_equal(is_valid, True, message=message)]):
+        inputs = self.checked(*[batch[key] for key in TOKEN_KEYS])
+      outputs, layers = self.served.model.early_outputs(inputs, threshold, depths=depths)
+      return self._answers(outputs) | {"layers": layers}
+
     if self.task.pair:
 
+      @self.signature((*strings("text", "text_pair"), threshold_input))
       def of_pairs(text: tf.Tensor, text_pair: tf.Tensor, threshold: tf.Tensor = stored) -> Tensors:
-        return self.early(self.pack(text, text_pair), threshold)
+        return early(self.pack(text, text_pair), threshold)
 
-      return signature(of_pairs, strings("text", "text_pair") + (threshold,))
+      return of_pairs
 
+    @self.signature((*strings("text"), threshold_input))
     def of_texts(text: tf.Tensor, threshold: tf.Tensor = stored) -> Tensors:
-      return self.early(self.pack(text), threshold)
+      return early(self.pack(text), threshold)
 
-    return signature(of_texts, strings("text") + (threshold,))
+    return of_texts
 
-  def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Tensors:
-    return self.functions["tokens"](**self.pack(text, text_pair))
-
-  def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
-    return self.answers(self.run_model(input_ids, input_mask, segment_ids))
-
-  def early(self, batch: Tensors, threshold: tf.Tensor) -> Tensors:
-    """The answers of packed texts that stop early, and `layers`."""
-    message = "threshold must be from 0 to 1; 1 means all layers."
-    is_valid = tf.reduce_all((threshold >= 0) & (threshold <= 1))
-    with tf.control_dependencies([tf.debugging.assert_equal(is_valid, True, message=message)]):
-      inputs = self.checked(*[batch[key] for key in TOKEN_KEYS])
-    early = self.served.model.early_outputs(inputs, threshold, depths=self._exit_depths())
-    return self.answers(early.outputs) | {"layers": early.layers}
-
-  def answers(self, outputs: tf.Tensor) -> Tensors:
+  def _answers(self, outputs: tf.Tensor) -> Tensors:
     """From the outputs of the model to those of the signatures."""
     if self.task.kind == "sentence_vectors":
       return {"vector": outputs}  # [B, H]

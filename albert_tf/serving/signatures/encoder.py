@@ -2,7 +2,14 @@
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import ServingModule, Signatures, Tensors, signature, strings
+from albert_tf.serving.signatures.base import (
+  TOKEN_KEYS,
+  ServingModule,
+  Signatures,
+  Tensors,
+  ids,
+  strings,
+)
 
 
 class EncoderModule(ServingModule):
@@ -17,18 +24,28 @@ class EncoderModule(ServingModule):
       tokens of the text, without [CLS], [SEP] and padding; zeros for a text without tokens.
   """
 
-  def signatures(self) -> Signatures:
-    pairs = signature(self.text, strings("text", "text_pair"))
-    return super().signatures() | {"pairs": pairs}
+  def signatures(self, depth: int | None = None) -> Signatures:
+    @self.signature(ids(*TOKEN_KEYS))
+    def tokens(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
+      outputs = self.run_model(input_ids, input_mask, segment_ids, depth=depth)
+      return self._vectors(outputs, input_ids, input_mask)
 
-  def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> Tensors:
-    batch = self.pack(text, text_pair)
-    vectors = self.functions["tokens"](**batch)
-    # A client that looks at a token's vector needs to know which token it is.
-    return vectors | {"input_ids": batch["input_ids"], "input_mask": batch["input_mask"]}
+    def vectors_of(batch: Tensors) -> Tensors:
+      # A client that looks at a token's vector needs to know which token it is.
+      shown = {"input_ids": batch["input_ids"], "input_mask": batch["input_mask"]}
+      return tokens(**batch) | shown
 
-  def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
-    outputs = self.run_model(input_ids, input_mask, segment_ids)
+    @self.signature(strings("text"))
+    def text(text: tf.Tensor) -> Tensors:
+      return vectors_of(self.pack(text))
+
+    @self.signature(strings("text", "text_pair"))
+    def pairs(text: tf.Tensor, text_pair: tf.Tensor) -> Tensors:
+      return vectors_of(self.pack(text, text_pair))
+
+    return {"serving_default": text, "tokens": tokens, "pairs": pairs}
+
+  def _vectors(self, outputs: Tensors, input_ids: tf.Tensor, input_mask: tf.Tensor) -> Tensors:
     sequence = tf.cast(outputs["sequence_output"], tf.float32)
     # The mean leaves out what is not of the text.
     is_special = (input_ids == self.tokenizer.cls_id) | (input_ids == self.tokenizer.sep_id)

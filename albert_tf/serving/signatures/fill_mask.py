@@ -1,5 +1,7 @@
 """Signatures of masked LM: the most likely tokens at the masks of a text."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -11,8 +13,8 @@ from albert_tf.serving.signatures.base import (
   Signatures,
   Tensors,
   assert_below,
+  depths_of,
   ids,
-  signature,
   strings,
 )
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE as SPACE_MARK
@@ -48,21 +50,37 @@ class FillMaskModule(ServingModule):
     if served.settings.top_k > num_words:
       raise UserError(
         f"top_k must be at most {num_words:,}, the tokens of the vocabulary without the special "
-        f"ones. Received: {served.settings.top_k}. Give a smaller top_k (--top_k)."
+        f"ones. Received: {served.settings.top_k}. Give a smaller top_k."
       )
 
-  def signatures(self) -> Signatures:
-    inputs = ids(*TOKEN_KEYS, "positions")
-    return {
-      "serving_default": signature(self.text, strings("text")),
-      "tokens": signature(self.tokens, inputs),
-      "mlm": signature(self.mlm, inputs),
-    }
+  def signatures(self, depth: int | None = None) -> Signatures:
+    @self.signature(ids(*TOKEN_KEYS, "positions"))
+    def mlm(
+      input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
+    ) -> Tensors:
+      logits = self.run_model(
+        input_ids, input_mask, segment_ids, masked_lm_positions=positions, depth=depth
+      )
+      return {"mlm_logits": logits}
 
-  def text(self, text: tf.Tensor) -> Tensors:
+    @self.signature(ids(*TOKEN_KEYS, "positions"))
+    def tokens(
+      input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
+    ) -> Tensors:
+      inputs = self.checked(input_ids, input_mask, segment_ids)
+      return self._best_tokens(inputs, positions, depth)
+
+    @self.signature(strings("text"))
+    def text(text: tf.Tensor) -> Tensors:
+      return self._best_words(tokens, text)
+
+    return {"serving_default": text, "tokens": tokens, "mlm": mlm}
+
+  def _best_words(self, tokens: Any, text: tf.Tensor) -> Tensors:
+    """The best words of texts, from what the signature `tokens` gives."""
     batch = self.pack(text, allow_mask=True)
     batch["positions"] = batch.pop("masked_lm_positions")
-    top = self.functions["tokens"](**batch)
+    top = tokens(**batch)
     is_mask = batch["input_ids"] == self.tokenizer.mask_id
     num_masks = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
     # A text with fewer masks than the longest row has padding behind its own.
@@ -76,24 +94,14 @@ class FillMaskModule(ServingModule):
       "num_masks": num_masks,
     }
 
-  def mlm(
-    self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
-  ) -> Tensors:
-    logits = self.run_model(input_ids, input_mask, segment_ids, masked_lm_positions=positions)
-    return {"mlm_logits": logits}
-
-  def tokens(
-    self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, positions: tf.Tensor
-  ) -> Tensors:
-    inputs = self.checked(input_ids, input_mask, segment_ids)
+  def _best_tokens(self, inputs: Tensors, positions: tf.Tensor, depth: int | None) -> Tensors:
+    """`top_ids` and `top_probabilities` `[B, P, K]` at positions `[B, P]`."""
     # Of these there may be more than positions in a row.
-    check = assert_below(tf.shape(input_ids)[1], positions, "positions")
+    check = assert_below(tf.shape(inputs["input_ids"])[1], positions, "positions")
     with tf.control_dependencies([check]):
       positions = tf.identity(positions)
-    encoder = self.served.model.encoder
-    outputs = encoder(
-      inputs | {"read_positions": positions}, training=False, depths=self.served.depths
-    )
+    inputs = inputs | {"read_positions": positions}
+    outputs = self.served.model.encoder(inputs, training=False, depths=depths_of(depth))
     hidden = tf.cast(outputs["sequence_output"], tf.float32)  # [B, P, H]
 
     # A request may have half a million positions: they pass the head in chunks.

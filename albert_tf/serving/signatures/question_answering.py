@@ -1,5 +1,7 @@
 """Signatures of extractive question answering."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from albert_tf.errors import UserError
@@ -10,7 +12,7 @@ from albert_tf.serving.signatures.base import (
   Signatures,
   Tensors,
   ids,
-  signature,
+  run_on_windows,
   strings,
 )
 from albert_tf.tokenization.graph import head
@@ -50,16 +52,27 @@ class QuestionAnsweringModule(ServingModule):
         "in the run's task.json. Raise --max_seq_length."
       )
 
-  def signatures(self) -> Signatures:
-    token_keys = TOKEN_KEYS
-    if self.has_null:
-      token_keys += ("p_mask",)
-    return {
-      "serving_default": signature(self.text, strings("question", "context")),
-      "tokens": signature(self.tokens, ids(*token_keys)),
-    }
+  def signatures(self, depth: int | None = None) -> Signatures:
+    token_keys = (*TOKEN_KEYS, "p_mask") if self.has_null else TOKEN_KEYS
 
-  def text(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
+    @self.signature(ids(*token_keys))
+    def tokens(
+      input_ids: tf.Tensor,
+      input_mask: tf.Tensor,
+      segment_ids: tf.Tensor,
+      p_mask: tf.Tensor | None = None,
+    ) -> Tensors:
+      more_inputs = {} if p_mask is None else {"p_mask": p_mask}
+      return dict(self.run_model(input_ids, input_mask, segment_ids, depth=depth, **more_inputs))
+
+    @self.signature(strings("question", "context"))
+    def text(question: tf.Tensor, context: tf.Tensor) -> Tensors:
+      return self._answers(tokens, question, context)
+
+    return {"serving_default": text, "tokens": tokens}
+
+  def _answers(self, tokens: Any, question: tf.Tensor, context: tf.Tensor) -> Tensors:
+    """The answers of texts, from what the signature `tokens` gives for their windows."""
     # Windows of the context, each behind the question.
     is_cut = tf.strings.length(context, unit="UTF8_CHAR") > LONGEST_TEXT
     located = self.offsets(limit_characters(context))
@@ -76,7 +89,7 @@ class QuestionAnsweringModule(ServingModule):
     if not self.has_null:
       del batch["p_mask"]
 
-    outputs = self.run_on_windows(batch)
+    outputs = run_on_windows(tokens, batch)
 
     # The best answers over all windows of a context.
     n_best = self.served.settings.n_best
@@ -98,15 +111,3 @@ class QuestionAnsweringModule(ServingModule):
       answers["answer"] = tf.where(is_null, "", answers["answer"])
       answers["null_scores"] = null_scores
     return answers
-
-  def tokens(
-    self,
-    input_ids: tf.Tensor,
-    input_mask: tf.Tensor,
-    segment_ids: tf.Tensor,
-    p_mask: tf.Tensor | None = None,
-  ) -> Tensors:
-    more_inputs = {}
-    if p_mask is not None:
-      more_inputs["p_mask"] = p_mask
-    return dict(self.run_model(input_ids, input_mask, segment_ids, **more_inputs))

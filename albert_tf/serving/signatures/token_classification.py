@@ -5,10 +5,19 @@ Fine-tuning scores entities with `group_entities`, so that scores are those of w
 
 from collections.abc import Iterable, Sequence
 import re
+from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures.base import ServingModule, Signatures, Tensors, signature, strings
+from albert_tf.serving.signatures.base import (
+  TOKEN_KEYS,
+  ServingModule,
+  Signatures,
+  Tensors,
+  ids,
+  run_on_windows,
+  strings,
+)
 from albert_tf.tokenization.graph_inputs import LONGEST_TEXT, limit_characters
 from albert_tf.windows.text_windows import substrings
 from albert_tf.windows.word_windows import locate_words, make_word_windows
@@ -40,12 +49,26 @@ class TokenClassificationModule(ServingModule):
     tokens: `input_ids`, `input_mask`, `segment_ids` [B, S] → `tag_probabilities` float32 [B, S, C].
   """
 
-  def signatures(self) -> Signatures:
-    return super().signatures() | {"words": signature(self.words, strings("words", rank=2))}
+  def signatures(self, depth: int | None = None) -> Signatures:
+    @self.signature(ids(*TOKEN_KEYS))
+    def tokens(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
+      logits = self.run_model(input_ids, input_mask, segment_ids, depth=depth)
+      return {"tag_probabilities": tf.nn.softmax(logits)}
 
-  def text(self, text: tf.Tensor) -> Tensors:
+    @self.signature(strings("words", rank=2))
+    def words(words: tf.Tensor) -> Tensors:
+      return self._tagged_words(tokens, words)
+
+    @self.signature(strings("text"))
+    def text(text: tf.Tensor) -> Tensors:
+      return self._tagged_text(words, text)
+
+    return {"serving_default": text, "words": words, "tokens": tokens}
+
+  def _tagged_text(self, words: Any, text: tf.Tensor) -> Tensors:
+    """The tagged words and entities of texts, from what the signature `words` gives."""
     located = locate_words(limit_characters(text))
-    tagged = self.functions["words"](located.words.to_tensor())
+    tagged = words(located.words.to_tensor())
     tagged["starts"] = located.starts.to_tensor()  # [B, N]
     tagged["ends"] = located.ends.to_tensor()
     tagged["truncated"] |= tf.strings.length(text, unit="UTF8_CHAR") > LONGEST_TEXT
@@ -64,7 +87,8 @@ class TokenClassificationModule(ServingModule):
     tagged["entities"] = substrings(located.texts, located.char_bytes, row, start, end)
     return tagged
 
-  def words(self, words: tf.Tensor) -> Tensors:
+  def _tagged_words(self, tokens: Any, words: tf.Tensor) -> Tensors:
+    """The tagged words `[B, N]`, from what the signature `tokens` gives for their windows."""
     names = self.task.label_names
     ragged = tf.ragged.boolean_mask(words, words != "")
     windows = make_word_windows(
@@ -75,14 +99,12 @@ class TokenClassificationModule(ServingModule):
     )
 
     # The probabilities at each word's first token, in the window that decides its tag.
-    outputs = self.run_on_windows(windows.batch)
+    outputs = run_on_windows(tokens, windows.batch)
     position = tf.stack([windows.window, windows.position], axis=-1)
     probabilities = tf.gather_nd(outputs["tag_probabilities"], position)  # [B, N, C]
 
     # A word without a token, such as a lone accent, is outside of all entities.
-    tag_without_token = 0
-    if OUTSIDE in names:
-      tag_without_token = names.index(OUTSIDE)
+    tag_without_token = names.index(OUTSIDE) if OUTSIDE in names else 0
     tag = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
     tag = tf.where(windows.has_token, tag, tag_without_token)
     certain = tf.reduce_max(probabilities, axis=-1)
@@ -97,9 +119,6 @@ class TokenClassificationModule(ServingModule):
     if marks_entities(names):
       tagged |= group_entities(names, tag, windows.is_read, certain)
     return tagged
-
-  def tokens(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> Tensors:
-    return {"tag_probabilities": tf.nn.softmax(self.run_model(input_ids, input_mask, segment_ids))}
 
 
 def marks_entities(tags: Iterable[str]) -> bool:
