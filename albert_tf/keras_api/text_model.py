@@ -22,6 +22,7 @@ from albert_tf.compat import ModelBase, device_kind, updates_made
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import StoppedError, UserError
 from albert_tf.keras_api.batches import DEFAULT_BATCH_SIZE, EvaluationBatches, TrainingBatches
+from albert_tf.keras_api.calibration import calibration_of
 from albert_tf.keras_api.callbacks import SaveState, ShortEpoch, StopOnSignal, callbacks_in_order
 from albert_tf.keras_api.examples import (
   Column,
@@ -156,6 +157,8 @@ class TextModel(ConfigModel):
     format: str = "tf_saved_model",
     verbose: bool | None = None,
     input_signature: Any = None,
+    *,
+    calibration: Any = None,
     **settings: Any,
   ) -> None:
     """Writes a SavedModel, as `export_saved_model.py` does; the first four arguments are Keras'.
@@ -165,6 +168,8 @@ class TextModel(ConfigModel):
       format: "tf_saved_model"; other formats have commands of their own.
       verbose: print where the SavedModel is.
       input_signature: None; the signatures follow from the kind of model.
+      calibration: texts, as for `predict`, with `precision="int8"` or "bfloat16": some hundred of those
+        that the export will answer.
       **settings: fields of `ExportSettings`, such as `top_k`.
 
     Raises:
@@ -178,9 +183,12 @@ class TextModel(ConfigModel):
         "The kind of model decides the signatures of an export. Received: an input_signature. "
         'Leave it out; for one of your own follow "A signature of your own" in docs/keras.md.'
       )
-    export_model(self, files.text_of(filepath), ExportSettings.of(**settings))
+    measured = None if calibration is None else calibration_of(self, calibration)
+    agreement = export_model(self, files.text_of(filepath), ExportSettings.of(**settings), measured)
     if verbose:
       print(f"Exported {self.export_kind} to {filepath}")
+      if agreement is not None:
+        print(f"With float32: {agreement}")
 
   def check_finite_weights(self) -> None:
     """Raises `UserError` if a weight is NaN or infinite."""

@@ -22,7 +22,10 @@ from .loaded_model import Arrays, LoadedModel, find_version
 # Prefix of a TensorFlow bundle with outputs of the Python model; its keys are
 # "CALL/SIGNATURE/inputs/NAME" and "CALL/SIGNATURE/outputs/NAME".
 GOLDEN = os.path.join("assets.extra", "golden")
-TOLERANCE = 1e-5  # Of |a − b| / max(1, |b|).
+# In which numbers it computes, and how near it is to float32.
+PRECISION = os.path.join("assets.extra", "precision.json")
+# Of |a − b| / max(1, |b|). With 8 or 16 bits, a difference in the last bit of float32 may round the other way.
+TOLERANCES = {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.05}
 # Ops of TensorFlow Text that TensorFlow Serving 2.12–2.19 links and this project needs.
 TEXT_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp", "WordpieceTokenizeWithOffsets"}
 # Core ops that call Python code of the exporting process.
@@ -126,6 +129,8 @@ class Export(LoadedModel):
     ops: every op of its graph and of its functions.
     foreign_ops: those that are not of core TensorFlow.
     golden: the Python model's answers.
+    precision: what is in the file `PRECISION`.
+    tolerance: of TOLERANCES.
   """
 
   def __init__(self, directory: str):
@@ -134,6 +139,9 @@ class Export(LoadedModel):
     self.foreign_ops = {op for op in self.ops if op_def_registry.get(op) is None}
     super().__init__(directory)
     self.golden = read_golden(directory)
+    with open(os.path.join(directory, PRECISION)) as stream:
+      self.precision = json.load(stream)
+    self.tolerance = TOLERANCES[self.precision["precision"]]
 
   def run(self, signature: str, inputs: Arrays) -> Arrays:
     """The outputs by name; raises `CheckFailed` for errors and non-finite outputs."""
@@ -205,14 +213,14 @@ def check_golden(export: Export) -> str:
   differences = []
   for call in export.golden:
     outputs = export.run(call.signature, call.inputs)
-    differences.append(largest_difference(call.signature, outputs, call.outputs))
+    differences.append(largest_difference(call.signature, outputs, call.outputs, export.tolerance))
   return (
     f"{len(differences)} calls, largest difference {max(differences):.1e}, "
     f"TensorFlow {tf.__version__}"
   )
 
 
-def largest_difference(where: str, outputs: Arrays, expected: Arrays) -> float:
+def largest_difference(where: str, outputs: Arrays, expected: Arrays, tolerance: float) -> float:
   """max |a − b| / max(1, |b|) of the floats; raises `CheckFailed` where something differs."""
   if set(outputs) != set(expected):
     raise CheckFailed(f"{where}: outputs {sorted(outputs)} instead of {sorted(expected)}")
@@ -224,14 +232,14 @@ def largest_difference(where: str, outputs: Arrays, expected: Arrays) -> float:
     if a.dtype.kind == "f":
       gaps = np.abs(a.astype(np.float64) - b) / np.maximum(1.0, np.abs(b))
       largest = max(largest, float(gaps.max(initial=0.0)))
-      if largest > TOLERANCE:
+      if largest > tolerance:
         raise CheckFailed(f"{where}: {name} differs by {largest:.2e}")
     else:
       is_wrong = a != b
       scores = expected.get("scores")
       if scores is not None and scores.shape == a.shape:
         # Answers with equal scores may change places: of the scores 3 1 1 0 the second and third.
-        is_tie = np.isclose(scores[:, 1:], scores[:, :-1], TOLERANCE, TOLERANCE)
+        is_tie = np.isclose(scores[:, 1:], scores[:, :-1], tolerance, tolerance)
         is_wrong &= ~np.pad(is_tie, [(0, 0), (1, 0)]) & ~np.pad(is_tie, [(0, 0), (0, 1)])
       if is_wrong.any():
         raise CheckFailed(f"{where}: {name} is {a[is_wrong][0]!r} instead of {b[is_wrong][0]!r}")
@@ -259,7 +267,7 @@ def check_batches(export: Export) -> str:
         sizes = tuple(slice(size) for size in array.shape)
         in_batch[name] = outputs[name][row : row + 1][sizes]
       where = f"{call.signature}, row {row} in a batch and alone"
-      differences.append(largest_difference(where, in_batch, alone))
+      differences.append(largest_difference(where, in_batch, alone, export.tolerance))
   return (
     f"{len(differences)} rows alone and in a batch, "
     f"largest difference {max(differences, default=0.0):.1e}"
@@ -287,9 +295,21 @@ def check_odd(export: Export) -> str:
   return f"{count} odd texts answered: empty, NUL, invalid UTF-8, emoji, 10,000 characters"
 
 
+def check_precision(export: Export) -> str:
+  """Says in which numbers it computes, and how near its answers were to float32's."""
+  agreement = export.precision["agreement"]
+  if agreement is None:
+    return export.precision["precision"]
+  return (
+    f"{export.precision['precision']}: agreement with float32 {agreement['share']:.4f}, largest difference "
+    f"{agreement['largest']:.4f}, mean {agreement['mean']:.5f}"
+  )
+
+
 CHECKS = {
   "layout": check_layout,
   "ops": check_ops,
+  "precision": check_precision,
   "golden outputs": check_golden,
   "batch independence": check_batches,
   "odd text": check_odd,

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.records import frame_record
-from albert_tf.serving.check import GOLDEN
+from albert_tf.serving import precision
+from albert_tf.serving.check import GOLDEN, PRECISION
 from albert_tf.serving.loaded_model import Arrays
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.serving.signatures import (
@@ -60,7 +61,12 @@ _SAMPLES = {
 }
 
 
-def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
+def export_model(
+  model: Any,
+  directory: str,
+  settings: ExportSettings,
+  calibration: precision.Calibration | None = None,
+) -> precision.Agreement | None:
   """Exports a model with its tokenizer and configuration.
 
   The SavedModel holds the weights, the vocabulary, tokenizer.json, albert_config.json and, for a
@@ -71,40 +77,50 @@ def export_model(model: Any, directory: str, settings: ExportSettings) -> None:
     model: a built `TextModel` with a preprocessor; its `export_kind` decides the signatures.
     directory: where to write; servers need a number as its last part.
     settings: see `ExportSettings`.
+    calibration: inputs of the model; bfloat16 and int8 need them.
+
+  Returns:
+    How near the answers are to those in float32; None for float32.
 
   Raises:
     UserError: the directory exists, the model has no preprocessor or a weight that is not finite,
-      or the settings do not fit the model.
+      the settings do not fit the model, or the answers in `settings.precision` do not agree with
+      those in float32.
   """
   # What is refused, before anything is computed.
   directory = directory.rstrip("/")
   files.check_new(directory)  # A version is exported once and never changed.
   model.check_finite_weights()
   config = model.config.at_depth(settings.deepest)
+  measured = precision.measure(model, settings, calibration)
 
-  # What a client gets, before anything is written.
-  module = make_module(model, settings, model.task)
-  functions = all_signatures(module, settings)
-  golden = recorded_calls(functions, config)
+  with precision.computed_in(model, settings.precision, measured.ranges, settings.deepest) as found:
+    # What a client gets, before anything is written.
+    module = make_module(model, settings, model.task)
+    module.model_variables = found
+    functions = all_signatures(module, settings)
+    golden = recorded_calls(functions, config, eagerly=settings.precision == "float32")
 
-  # The files. Servers load a numbered directory as soon as it has the last one.
-  with (
-    tempfile.TemporaryDirectory() as assets,
-    files.atomic_directory(directory, last="saved_model.pb") as folder,
-  ):
-    # A client or a later command reads these beside the model.
-    model.preprocessor.tokenizer.save_pretrained(assets)
-    files.write_text(os.path.join(assets, "albert_config.json"), config.to_json_string())
-    if model.task is not None:
-      model.task.save(assets)
-    module.assets = [
-      tf.saved_model.Asset(os.path.join(assets, name)) for name in files.listdir(assets)
-    ]
-    tf.saved_model.save(module, folder, signatures=functions)
-    write_golden(folder, golden)
-    # Without requests to warm up, the first of each size is slower.
-    if importlib.util.find_spec("tensorflow_serving"):
-      _write_warmup(folder, functions, config)
+    # The files. Servers load a numbered directory as soon as it has the last one.
+    with (
+      tempfile.TemporaryDirectory() as assets,
+      files.atomic_directory(directory, last="saved_model.pb") as folder,
+    ):
+      # A client or a later command reads these beside the model.
+      model.preprocessor.tokenizer.save_pretrained(assets)
+      files.write_text(os.path.join(assets, "albert_config.json"), config.to_json_string())
+      if model.task is not None:
+        model.task.save(assets)
+      module.assets = [
+        tf.saved_model.Asset(os.path.join(assets, name)) for name in files.listdir(assets)
+      ]
+      tf.saved_model.save(module, folder, signatures=functions)
+      write_golden(folder, golden)
+      json_files.write(os.path.join(folder, PRECISION), measured.report(settings.precision))
+      # Without requests to warm up, the first of each size is slower.
+      if importlib.util.find_spec("tensorflow_serving"):
+        _write_warmup(folder, functions, config)
+  return measured.agreement
 
 
 def make_module(model: Any, settings: ExportSettings, task: TaskSpec | None) -> base.ServingModule:
@@ -121,17 +137,21 @@ def all_signatures(module: base.ServingModule, settings: ExportSettings) -> base
   return functions
 
 
-def recorded_calls(signatures: base.Signatures, config: AlbertConfig) -> dict[str, tf.Tensor]:
+def recorded_calls(
+  signatures: base.Signatures, config: AlbertConfig, *, eagerly: bool = True
+) -> dict[str, tf.Tensor]:
   """Inputs and outputs of each function, for three rows and for none, by the keys of `check.GOLDEN`.
 
-  Calls run eagerly, so that the Keras model in this process answers, not the saved graph.
+  Calls run eagerly, so that the Keras model in this process answers, not the saved graph. Products of 8
+  bits are in graphs alone.
   """
   tensors: dict[str, tf.Tensor] = {}
   for name, function in signatures.items():
     rows = sample_inputs(function, config)
     for call, num_rows in enumerate((3, 0)):
       inputs = {key: tensor[:num_rows] for key, tensor in rows.items()}
-      sides = {"inputs": inputs, "outputs": function.python_function(**inputs)}
+      answer = function.python_function if eagerly else function
+      sides = {"inputs": inputs, "outputs": answer(**inputs)}
       for side, batch in sides.items():
         for key, tensor in batch.items():
           tensors[f"{call}/{name}/{side}/{key}"] = tensor

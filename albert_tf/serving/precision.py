@@ -18,6 +18,8 @@ from albert_tf.modeling.low_precision import (
   ObservedBlock,
   ServedBlock,
 )
+from albert_tf.modeling.text_inputs import TEXT_INPUTS
+from albert_tf.serving.settings import ExportSettings
 
 # Inputs of a model, int32 `[B, S]` by name.
 Batch = Mapping[str, Any]
@@ -25,8 +27,6 @@ Batch = Mapping[str, Any]
 Ranges = Sequence[Mapping[str, float]]
 
 _BLOCKS: dict[str, type[ServedBlock]] = {"bfloat16": Bfloat16Block, "int8": Int8Block}
-# Of texts to measure an export with, one in so many is kept to compare its answers.
-_KEPT_TO_COMPARE = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,35 +50,63 @@ class Agreement:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Calibration:
-  """Inputs of a model to measure ranges with, and others to compare answers with."""
+class Calibration(NamedTuple):
+  """Batches of a model's inputs to measure ranges with, and others to compare answers with."""
 
   measured: Sequence[Batch]
   compared: Sequence[Batch]
 
-  @classmethod
-  def of(cls, batches: Sequence[Batch]) -> "Calibration":
-    """Divides batches; a single one serves both."""
-    compared = batches[::_KEPT_TO_COMPARE]
-    measured = [batch for i, batch in enumerate(batches) if i % _KEPT_TO_COMPARE]
-    return cls(measured or compared, compared)
+
+class Measured(NamedTuple):
+  """What an export in a precision needs to know of a model."""
+
+  ranges: Ranges
+  agreement: Agreement | None  # None for float32.
+
+  def report(self, precision: str) -> dict[str, Any]:
+    """What the export keeps of it."""
+    agreement = dataclasses.asdict(self.agreement) if self.agreement else None
+    return {"precision": precision, "agreement": agreement}
 
 
-def check_precision(precision: str) -> None:
-  """Raises `UserError` if this TensorFlow cannot compute in it."""
+def measure(
+  model: Any, settings: ExportSettings, calibration: Calibration | None = None
+) -> Measured:
+  """Measures a model's ranges and its agreement with float32.
+
+  Raises:
+    UserError: TensorFlow has no products of 8 bits, there is no calibration, or the answers agree too
+      little.
+  """
+  precision = settings.precision
+  if precision == "float32":
+    return Measured((), None)
   if precision == "int8" and not compat.HAS_INT8_PRODUCTS:
     raise UserError(
       "int8 needs TensorFlow 2.19 or later for x86, also where the model is served. "
-      f"Received: --precision=int8 with TensorFlow {tf.__version__}. Take --precision=bfloat16."
+      f"Received: precision int8 with TensorFlow {tf.__version__}. Take --precision=bfloat16."
     )
+  if calibration is None or not calibration.measured:
+    raise UserError(
+      f"An export in {precision} is compared with float32 on texts. Received: none. Give some hundred of "
+      "those that it will answer: --calibration_file=FILE, or calibration=texts in Python."
+    )
+  depth = settings.deepest
+  ranges = _measured_ranges(model, calibration.measured, depth)
+  agreement = _agreement(model, precision, ranges, calibration.compared, depth)
+  if not agreement.share >= settings.min_agreement:  # Not "<": a NaN does not agree either.
+    raise UserError(
+      f"An export must answer as float32 does. Received: {precision} with {agreement}. Nothing was written. "
+      f"Take a higher precision, or accept it with --min_agreement={agreement.share:.2f}."
+    )
+  return Measured(ranges, agreement)
 
 
-def measured_ranges(model: Any, batches: Sequence[Batch], depth: int | None = None) -> Ranges:
-  """The largest absolute inputs of the maps of each pass, for batches of a model's inputs."""
+def _measured_ranges(model: Any, batches: Sequence[Batch], depth: int | None) -> Ranges:
+  """The largest absolute inputs of the maps of each pass."""
   with _served_by(model, ObservedBlock, [], depth) as (_, blocks):
     for batch in batches:
-      model(batch, training=False, **_at(depth))
+      model(dict(batch), training=False, **_at(depth))
   return [block.ranges for block in blocks]
 
 
@@ -129,16 +157,17 @@ def _served_by(
     encoder.packs = None
 
 
-def agreement_with_float32(
-  model: Any,
-  precision: str,
-  ranges: Ranges,
-  batches: Sequence[Batch],
-  depth: int | None = None,
+def _agreement(
+  model: Any, precision: str, ranges: Ranges, batches: Sequence[Batch], depth: int | None
 ) -> Agreement:
   """Compares a model's answers in a precision with those in float32, for batches of its inputs."""
   # A head of words answers with whole vocabularies: its encoder's vectors are compared.
-  answering = model.encoder if model.export_kind == "fill_mask" else model
+  answering = model
+  if model.export_kind == "fill_mask":
+    answering = model.encoder
+    batches = [
+      {name: array for name, array in batch.items() if name in TEXT_INPUTS} for batch in batches
+    ]
   found = []
   for name in ("float32", precision):
     with computed_in(model, name, ranges, depth):

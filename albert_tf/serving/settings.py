@@ -36,6 +36,17 @@ class ExportSettings(Settings):
     "serving_default has the greatest. Default: the model's number.",
     minimum=1,
   )
+  precision: Literal["float32", "bfloat16", "int8"] = setting(
+    "float32",
+    "Numbers of the products in the layers. int8 and bfloat16 answer faster on CPUs that have them, and need "
+    "texts to compare with float32 (docs/cpu_serving.md).",
+  )
+  min_agreement: float = setting(
+    0.99,
+    "int8, bfloat16: smallest share of answers that are float32's; with fewer nothing is written.",
+    minimum=0.0,
+    maximum=1.0,
+  )
   # The others are for `model.export` in Python: a command has their defaults.
   top_k: int = setting(10, "fill_mask: number of answers for each mask.", minimum=1, flag="")
   n_best: int = setting(
