@@ -92,7 +92,7 @@ def measure(
       "those that it will answer: --calibration_file=FILE, or calibration=texts in Python."
     )
   depth = settings.deepest
-  ranges = _measured_ranges(model, calibration.measured, depth)
+  ranges = measured_ranges(model, calibration.measured, depth)
   agreement = _agreement(model, precision, ranges, calibration.compared, depth)
   if not agreement.share >= settings.min_agreement:  # Not "<": a NaN does not agree either.
     raise UserError(
@@ -102,7 +102,7 @@ def measure(
   return Measured(ranges, agreement)
 
 
-def _measured_ranges(model: Any, batches: Sequence[Batch], depth: int | None) -> Ranges:
+def measured_ranges(model: Any, batches: Sequence[Batch], depth: int | None) -> Ranges:
   """The largest absolute inputs of the maps of each pass."""
   with _served_by(model, ObservedBlock, [], depth) as (_, blocks):
     for batch in batches:
@@ -223,7 +223,8 @@ def _answers(model: Any, batch: Batch, outputs: Any) -> _Answers:
     probabilities = probabilities.reshape(-1, 1)
     return _Answers(probabilities, (probabilities[:, 0] > 0.5).astype(int))
   if kind == "token_classification":
-    logits = logits[is_token]
+    is_word = batch["word_positions"] > 0 if "word_positions" in batch else is_token
+    logits = logits[is_word]
   return _Answers(tf.nn.softmax(logits).numpy(), logits.argmax(axis=-1))
 
 

@@ -44,7 +44,7 @@ class ExportSettings(Settings):
   min_agreement: float = setting(
     0.99,
     "int8, bfloat16: smallest share of answers that are float32's; with fewer nothing is written.",
-    minimum=0.0,
+    minimum=-1.0,
     maximum=1.0,
   )
   # The others are for `model.export` in Python: a command has their defaults.

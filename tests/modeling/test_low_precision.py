@@ -45,7 +45,7 @@ def vectors(encoder, batch=BATCH, **call_args):
 def test_vectors_are_near_those_of_float32(name, least_cosine, changes):
   encoder = encoder_of(dataclasses.replace(WIDE, **changes))
   expected = vectors(encoder)
-  ranges = precision.measured_ranges(encoder, [BATCH])
+  ranges = precision.measured_ranges(encoder, [BATCH], None)
   with precision.computed_in(encoder, name, ranges):
     found = vectors(encoder)
   for key in ("sequence_output", "pooled_output"):
@@ -62,7 +62,7 @@ def test_vectors_are_near_those_of_float32(name, least_cosine, changes):
 def test_a_text_has_the_same_answer_in_any_batch():
   """The ranges are constants: a text of large numbers beside it changes nothing."""
   encoder = encoder_of()
-  ranges = precision.measured_ranges(encoder, [BATCH])
+  ranges = precision.measured_ranges(encoder, [BATCH], None)
   with precision.computed_in(encoder, "int8", ranges):
     together = vectors(encoder)["pooled_output"].numpy()
     alone = [
