@@ -135,7 +135,7 @@ def _task(name: str, model: Any) -> Any:
     return GlueTextTask(name, data_dir=_DATA_DIR.value, **common_options)
   return table_task(
     {"train": "", "eval": table, "test": ""},
-    columns=TableColumns(label="label"),
+    columns=TableColumns(),
     label_names=model.task.label_names,
     **common_options,
   )

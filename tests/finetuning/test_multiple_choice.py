@@ -1,6 +1,7 @@
 """Multiple choice: packing as in the original, metrics, RACE in both layouts, and tables."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -104,12 +105,11 @@ def table(*rows):
 
 def test_columns_for_each_choice_and_a_context():
   rows = [
-    {"passage": "p", "q": "", "a": "x", "b": 3.0, "gold": 1, "n": "first"},
-    {"passage": None, "q": "q", "a": "x", "b": 4, "gold": None, "n": ""},
+    {"passage": "p", "q": "", "a": "x", "b": 3.0, "gold": 1, "id": "first"},
+    {"passage": None, "q": "q", "a": "x", "b": 4, "gold": None, "id": ""},
   ]
   columns = ChoiceColumns(
     context_column="passage", question_column="q", choice_columns=("a", "b"), label_column="gold",
-    id_column="n",
   )  # fmt: skip
   first, second = choice_examples(table(*rows), columns)
   assert first == ("first", "p", "", ("x", "3"), "1", "")
@@ -172,12 +172,13 @@ def test_both_layouts_give_the_same_questions(tmp_path):
   ids = ["high7.txt:0", "high7.txt:1", "high9.txt:0"]
   assert [example.id for example in one_file_each[:3]] == ids
   assert one_file_each[1].context == PASSAGE["article"]
-  assert len(read_race(str(tmp_path / "lines"), "dev", levels=["high"])) == 4
-  with pytest.raises(UserError, match=r"without train/middle"):
+  shutil.rmtree(tmp_path / "lines/dev/middle")
+  assert [example.group for example in read_race(str(tmp_path / "lines"), "dev")] == ["high"] * 4
+  with pytest.raises(UserError, match=r"files without train/middle"):
     read_race(str(tmp_path / "files"), "train")
 
 
 def test_a_passage_that_lacks_an_answer_is_refused(tmp_path):
   write(tmp_path / "train/high", "1.txt", {**PASSAGE, "answers": ["A"]})
   with pytest.raises(UserError, match="zip"):
-    read_race(str(tmp_path), "train", levels=["high"])
+    read_race(str(tmp_path), "train")

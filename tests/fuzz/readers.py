@@ -157,11 +157,11 @@ def description(path: str) -> None:
 
 
 def race(path: str) -> None:
-  read_race(path.removesuffix("train/high/all.txt"), "train", levels=["high"])
+  read_race(path.removesuffix("train/high/all.txt"), "train")
 
 
 def table(path: str) -> None:
-  columns = data.TableColumns(texts=("text",), label="label", id="id")
+  columns = data.TableColumns()
   table_examples(data.read_table(path), columns, labelled=True)
 
 

@@ -1,14 +1,18 @@
 """A tiny encoder and tasks on made-up sentences that can be learned, for tests of fine-tuning."""
 
-import numpy as np
-from support.tiny_run import WORDS, tokenizer
+import functools
 
+import keras
+import numpy as np
+from support.tiny_run import WORDS, tokenizer, values_of
+
+from albert_tf.checkpoints.checkpoint import Checkpoint
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
-from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.text import TextTask
 from albert_tf.finetuning.tasks.text_tables import TextExample
+from albert_tf.modeling import AlbertForPreTraining
 from albert_tf.runs.settings import DistributionConfig
 
 # A learning rate at which random weights learn 64 examples by heart in seconds.
@@ -17,17 +21,17 @@ QUICK = FineTuneSettings(
   eval_batch_size=16,
   learning_rate=3e-3,
   num_train_steps=200,
-  eval_steps=100,
+  save_checkpoints_steps=100,
   classifier_dropout=0.0,
   distribution=DistributionConfig(distribution="one_device"),
-  verbose=False,
 )
 
 BFLOAT16 = DistributionConfig(distribution="one_device", mixed_precision="bfloat16")
 
 
+@functools.cache
 def tiny_start(**config):
-  """Random weights of a narrow model."""
+  """Random weights of a narrow model that was only pretrained."""
   sizes = {
     "embedding_size": 16,
     "hidden_size": 32,
@@ -39,8 +43,10 @@ def tiny_start(**config):
     "attention_probs_dropout_prob": 0.0,
     "initializer_range": 0.3,  # Random features that differ: a narrow model learns by heart from them.
   }
-  model = AlbertConfig.from_name("tiny", vocab_size=tokenizer().vocab_size, **{**sizes, **config})
-  return Start(config=model, tokenizer=tokenizer(), checkpoint=None, source="random weights")
+  size = AlbertConfig.from_name("tiny", vocab_size=tokenizer().vocab_size, **{**sizes, **config})
+  keras.utils.set_random_seed(1)
+  variables = values_of(AlbertForPreTraining(size))
+  return Checkpoint(config=size, variables=variables, path="random weights", directory="nowhere")
 
 
 def made_up_texts(count, *, pair=False, classes=2, regression=False, labelled=True, seed=0):

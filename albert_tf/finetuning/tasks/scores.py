@@ -64,7 +64,7 @@ class ScoresTask(FineTuningTask):
     self.splits = dict(splits)
     self.names = tuple(names)
     self._class_numbers = {name: number for number, name in enumerate(names)}
-    self._tokenizer = tokenizer
+    self.tokenizer = tokenizer
 
   def rows(self, examples: Sequence[Any]) -> Examples:
     """The model's input features of the examples, made with the ops of a SavedModel."""
@@ -77,7 +77,7 @@ class ScoresTask(FineTuningTask):
     # The tables too: a slice's first host could not give them to us.
     with tf.device(coordinator_cpu()):
       preprocessor = AlbertPreprocessor(
-        self._tokenizer,
+        self.tokenizer,
         kind=self.input_kind,
         max_length=self.spec.max_seq_length,
         max_qa_length=self.spec.max_qa_length,

@@ -62,7 +62,7 @@ class TaggingTask(FineTuningTask):
     label_names: Sequence[str] = (),
   ):
     self.splits = splits
-    self._tokenizer = tokenizer
+    self.tokenizer = tokenizer
     # A trained model keeps its tags, whatever tags the new data have.
     names = tuple(label_names) or _tags_by_frequency(splits)
     self.spec = TaskSpec(
@@ -81,7 +81,7 @@ class TaggingTask(FineTuningTask):
     label_ids = {tag: index for index, tag in enumerate(self.spec.label_names)}
     return align(
       self.split(split),
-      self._tokenizer,
+      self.tokenizer,
       label_ids=label_ids,
       max_seq_length=self.spec.max_seq_length,
     )

@@ -217,7 +217,7 @@ def table_task(
   *,
   columns: TableColumns,
   tokenizer: Tokenizer,
-  regression: bool = False,
+  kind: str = "classification",
   label_names: Sequence[str] = (),
   thresholds: Sequence[float] = (),
   max_seq_length: int = 128,
@@ -232,7 +232,7 @@ def table_task(
       training rows are held out, always the same ones.
     columns: names of the columns.
     tokenizer: tokenizer of the weights.
-    regression: whether labels are numbers to predict.
+    kind: "classification", "multi_label" or "regression".
     label_names: classes in order; empty: the sorted labels of the training data.
     thresholds: thresholds of the labels; empty: chosen on the evaluation data.
     max_seq_length: S.
@@ -242,24 +242,14 @@ def table_task(
   Raises:
     UserError: a file, column or class is missing, or one of several labels has no training example.
   """
-  if regression and (columns.multi_label or label_names):
-    raise UserError(
-      "Labels are numbers or names. Received: --regression with --multi_label or --label_names. "
-      "Choose one."
-    )
 
   def read(path: str, split: str) -> list[TextExample]:
     table = read_table(path)
-    return table_examples(table, columns, labelled=split != "test", numbers=regression)
+    return table_examples(table, columns, labelled=split != "test", kind=kind)
 
   splits = read_splits(tables, read, eval_fraction=eval_fraction)
-  kind = "classification"
-  if regression:
-    kind = "regression"
-  elif columns.multi_label:
-    kind = "multi_label"
-  if not regression:
-    label_names = _class_names(splits.get("train", ()), columns, label_names)
+  if kind != "regression":
+    label_names = _class_names(splits.get("train", ()), kind, label_names)
     for split, examples in splits.items():
       splits[split] = [_of_class(example, label_names) for example in examples]
   spec = TaskSpec(
@@ -267,14 +257,14 @@ def table_task(
     name="custom",
     label_names=tuple(label_names),
     thresholds=tuple(thresholds),
-    pair=len(columns.texts) > 1,
+    pair=len(columns.text_columns) > 1,
     max_seq_length=max_seq_length,
   )
   if kind == "multi_label":
     task: TextTask = MultiLabelTask(spec, splits, tokenizer=tokenizer)
   else:
     metric_names = ["accuracy", "macro_f1"]
-    if regression:
+    if kind == "regression":
       metric_names = ["pearson", "spearman"]
     task = TextTask(spec, splits, tokenizer=tokenizer, metric_names=metric_names)
 
@@ -324,7 +314,7 @@ def _class_weights(requested: Sequence[str], task: TextTask) -> Sequence[float]:
 
 
 def _class_names(
-  training_examples: Sequence[TextExample], columns: TableColumns, label_names: Sequence[str]
+  training_examples: Sequence[TextExample], kind: str, label_names: Sequence[str]
 ) -> Sequence[str]:
   """The classes: those asked for, or the labels of the training data."""
   labels: set[str] = set()
@@ -343,18 +333,17 @@ def _class_names(
   if not label_names and not training_examples:
     raise UserError(
       "The classes are those of the training data, or of the run that is used. Received: neither. "
-      "Name them with --label_names, or use a fine-tuned run."
+      "Give --do_train, or name a fine-tuned run with --init_checkpoint."
     )
   if not 2 <= len(label_names) <= _MOST_CLASSES:
     raise UserError(
       f"Classification needs 2 to {_MOST_CLASSES} classes. Received: {len(label_names)} different "
-      "labels in training data. Is it the right column? Name the classes with --label_names, or "
-      "use --regression for numbers."
+      "labels in training data. Is it the right column? Numbers to predict are --problem=regression."
     )
   # One of several labels without an example would be learned as "never".
   known = {known_label(label, label_names) for label in labels}
   without_example = [name for name in label_names if name not in known]
-  if columns.multi_label and training_examples and without_example:
+  if kind == "multi_label" and training_examples and without_example:
     raise UserError(
       f"Each of several labels needs a training example. Received: none for "
       f"{', '.join(without_example)} in {len(training_examples)} rows. Add one, or leave the label "

@@ -4,7 +4,6 @@ It does not import TensorFlow; `text.py` makes the task of these examples.
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -34,54 +33,55 @@ class TextExample(NamedTuple):
 
 
 def table_examples(
-  table: Table, columns: TableColumns, *, labelled: bool, numbers: bool = False
+  table: Table, columns: TableColumns, *, labelled: bool, kind: str = "classification"
 ) -> list[TextExample]:
-  """The rows of a table as examples; with `labelled` each needs a label, with `numbers` a number.
+  """The rows of a table as examples; with `labelled` each needs a label.
+
+  Args:
+    table: the rows.
+    columns: the names of the columns.
+    labelled: whether the rows are to train or to evaluate on.
+    kind: "classification", "multi_label" or "regression", which says what a label is.
 
   Raises:
-    UserError: a column or all rows are missing, or a row lacks its text or label and is not to be
-      left out, or its label is no number.
+    UserError: a column or all rows are missing, or a row lacks its text or label, or its label is
+      no number.
   """
-  needed = [*columns.texts, columns.id]
+  needed = list(columns.text_columns)
   if labelled:
-    needed.append(columns.label)
-  # A column that is not named is "".
-  table.check_columns(list(filter(None, needed)), "--text_columns and --label_column")
-  has_labels = columns.label != "" and columns.label in table.names
+    needed.append(columns.label_column)
+  table.check_columns(needed, "--text_columns and --label_column")
+  has_labels = columns.label_column in table.names
 
   examples = []
   incomplete = []  # The names of such rows.
-  ids = row_ids(table, columns.id)
+  ids = row_ids(table)
   for number, row in enumerate(table.rows):
     where = table.where(number)
-    label = None
+    label: Any = None
     # Test data may have labels too: then they are scored.
     if has_labels:
-      label = _read_label(row, columns, where=where)
-    if labelled and numbers:
+      cell = row.get(columns.label_column)
+      label = _labels(cell, where=where) if kind == "multi_label" else _label(cell)
+    if labelled and kind == "regression":
       _check_number(label, where=where)
     # Empty cells are empty texts.
-    texts = [cell_text(row.get(name)) for name in columns.texts]  # One or two.
+    texts = [cell_text(row.get(name)) for name in columns.text_columns]  # One or two.
     if labelled and (label is None or not any(map(str.strip, texts))):
       incomplete.append(where)
       continue
     examples.append(TextExample(ids[number], *texts)._replace(label=label))
 
   # A row without a label would be a class of its own, and one without a text would teach nothing.
-  if incomplete and not columns.skip_incomplete_rows:
+  if incomplete:
     raise UserError(
       "Rows for training and evaluation need a text and a label. Received: none in "
-      f"{incomplete[0]}, and {len(incomplete) - 1:,} more such rows. Fix them, or leave them out "
-      "with --skip_incomplete_rows."
-    )
-  if incomplete:
-    logging.warning(
-      "%s: %d rows without a text or a label are left out", table.source, len(incomplete)
+      f"{incomplete[0]}, and {len(incomplete) - 1:,} more such rows. Fix them, or delete them."
     )
   if not labelled and not any(example.label for example in examples):
     # The cells of a table that is to be predicted are empty: this does not mean "no labels".
     return [example._replace(label=None) for example in examples]
-  if has_labels and not numbers:
+  if has_labels and kind != "regression":
     _warn_of_mixed_types(table, columns)
     labels: Counter[str] = Counter()
     for example in examples:
@@ -99,14 +99,6 @@ def table_examples(
 
 
 # ------------------------------------------------------------------ labels
-
-
-def _read_label(row: Mapping[str, Any], columns: TableColumns, *, where: str) -> Any:
-  """The label of a row, None for none; or a tuple of its labels, which may be empty."""
-  cell = row.get(columns.label)
-  if columns.multi_label:
-    return _labels(cell, where=where)
-  return _label(cell)
 
 
 def _label(cell: Any) -> str | None:
@@ -137,7 +129,7 @@ def _warn_of_mixed_types(table: Table, columns: TableColumns) -> None:
   """Warns of labels of several types in one column."""
   cells: list[Any] = []
   for row in table.rows:
-    cell = row.get(columns.label)
+    cell = row.get(columns.label_column)
     cells.extend(cell if isinstance(cell, list) else [cell])
   known = [cell for cell in cells if _label(cell) is not None]
   types = Counter(_TYPE_NAMES.get(type(cell), "texts") for cell in known)
@@ -147,7 +139,7 @@ def _warn_of_mixed_types(table: Table, columns: TableColumns) -> None:
       '%s: labels of several types in %s: %s. Each is read as text: 1 and "1" are the class 1, true '
       "is another",
       table.source,
-      columns.label,
+      columns.label_column,
       counts,
     )
 
