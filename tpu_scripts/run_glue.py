@@ -55,8 +55,8 @@ def make_task(
   command: Command, request: finetune_command.Request, start: "Checkpoint"
 ) -> "FineTuningTask":
   """Reads the examples of a task of GLUE or of a table, and makes the task of them."""
-  from albert_tf.finetuning.tasks.glue import GlueTextTask
-  from albert_tf.finetuning.tasks.text import table_task
+  from albert_tf.finetuning.tasks.glue import find_task, glue_task
+  from albert_tf.finetuning.tasks.tables import table_task
 
   name = command.task_name.lower()
   tokenizer = start.load_tokenizer()
@@ -70,7 +70,9 @@ def make_task(
   if name != "custom":
     used = {"task_name", "data_dir", "max_seq_length"}
     request.refuse_flags(f"--task_name={name}", commands.flag_names(Command) - used)
-    return GlueTextTask(name, data_dir=command.data_dir, tokenizer=tokenizer, max_seq_length=length)
+    return glue_task(
+      find_task(name), data_dir=command.data_dir, tokenizer=tokenizer, max_seq_length=length
+    )
 
   # The run knows what its labels are, and new data may have none.
   trained = request.trained

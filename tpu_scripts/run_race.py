@@ -53,7 +53,7 @@ def make_task(
   command: Command, request: finetune_command.Request, start: "Checkpoint"
 ) -> "FineTuningTask":
   """Reads the questions of RACE or of a table, and makes the task of them."""
-  from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
+  from albert_tf.finetuning.tasks.multiple_choice import multiple_choice_task
 
   if command.task_name == "custom":
     splits = _read_tables(command, request)
@@ -61,16 +61,15 @@ def make_task(
   else:
     splits = _read_race(command, request)
     sources = dict.fromkeys(splits, command.data_dir)
-  task = MultipleChoiceTask(
-    splits=splits,
+  return multiple_choice_task(
+    splits,
     tokenizer=start.load_tokenizer(),
     max_seq_length=command.row_length(request, start),
     max_qa_length=command.max_qa_length,
     name=command.task_name,
     choice_names=command.choice_names,
+    sources=sources,
   )
-  task.sources = sources
-  return task
 
 
 def _read_tables(

@@ -31,7 +31,6 @@ from albert_tf.keras_api.callbacks import KeepBest, SaveState, StopOnSignal
 from albert_tf.keras_api.examples import Examples
 from albert_tf.keras_api.predictor import Predictor
 from albert_tf.keras_api.task_model import TaskModel
-from albert_tf.keras_api.tasks import CLASS_OF_KIND
 from albert_tf.lock import DirectoryLock
 from albert_tf.modeling.text_inputs import Inputs
 from albert_tf.optim.keras_optimizers import AdamW, WarmupPolynomialDecay
@@ -270,7 +269,7 @@ def build_model(job: FineTuning, directory: SeedDirectory) -> TaskModel:
   if spec.has_head_dropout:
     head_options["classifier_dropout"] = settings.classifier_dropout
   with job.strategy.scope():
-    model = CLASS_OF_KIND[spec.kind](
+    model = job.task.model_class(
       config,
       task=spec,
       head_options=head_options,

@@ -32,13 +32,6 @@ _TASK_OPTIONS = {field.name for field in dataclasses.fields(TaskSpec)} | {"num_l
 _TASK_OPTIONS -= {"format_version", "kind", "name", "max_seq_length", "exit_depths"}
 # The input of an answer that may stop early: the confidence above which a row stops, float32 [B].
 _THRESHOLD = "exit_threshold"
-# Kind of task → what makes probabilities of the logits. A value and a vector are none.
-_ACTIVATION_OF_KIND = {
-  "classification": "softmax",
-  "multi_label": "sigmoid",
-  "multiple_choice": "softmax",
-  "token_classification": "softmax",
-}
 
 
 class TaskModel(TextModel):
@@ -160,12 +153,6 @@ class TaskModel(TextModel):
     """Names of the options that `task_and_arguments` separates."""
     options = _TASK_OPTIONS.difference(["num_labels", "problem"])
     return options.union(cls.extra_options, ["padding_at_end"])
-
-  # ------------------------------------------------------------------ losses and metrics
-
-  def activation(self, output: str) -> str:
-    del output
-    return _ACTIVATION_OF_KIND.get(self.task.kind, "")
 
   def _loss_object(self) -> Any:
     """The loss that the model was compiled with, if it has one output; else None."""

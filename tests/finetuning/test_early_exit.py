@@ -15,8 +15,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning import exit_table
 from albert_tf.finetuning.results import lines as printed_lines
 from albert_tf.finetuning.run import fine_tune
-from albert_tf.finetuning.tasks.text import MultiLabelTask
-from albert_tf.finetuning.tasks.text_tables import TextExample
+from albert_tf.finetuning.tasks.labelled import LabelledTask, TextExample, named_metrics
 
 SETTINGS = dataclasses.replace(QUICK, num_train_steps=4, train_batch_size=8, train_depths=(1, 2))
 
@@ -83,7 +82,12 @@ def test_the_table_leaves_the_thresholds_of_labels_as_they_are(tmp_path, without
     for number, text in enumerate(example.text for example in made_up_texts(24, seed=5))
   ]
   spec = TaskSpec(kind="multi_label", name="t", label_names=("a", "b"), max_seq_length=40)
-  task = MultiLabelTask(spec, {"train": examples, "eval": examples}, tokenizer=tokenizer())
+  task = LabelledTask(
+    spec,
+    {"train": examples, "eval": examples},
+    tokenizer=tokenizer(),
+    metrics=named_metrics("micro_f1"),
+  )
   results = run(tmp_path / "run", task)
   assert len(results["early_exit"]["rows"]) > 1
   stored = TaskSpec.load(str(tmp_path / "run")).thresholds

@@ -14,8 +14,7 @@ from support.tiny_finetuning import tokenizer
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import TableColumns, hold_out, read_table
 from albert_tf.finetuning.tasks.choices import ChoiceColumns
-from albert_tf.finetuning.tasks.text import table_task
-from albert_tf.finetuning.tasks.text_tables import table_examples
+from albert_tf.finetuning.tasks.tables import table_examples, table_task
 
 ROWS = [
   {"id": "r1", "question": 'the "blue" sky, old', "answer": "green", "stars": 10},
@@ -124,7 +123,7 @@ def test_classes_of_different_sizes(tmp_path):
   np.testing.assert_allclose(task.features("train").weights, [0.75, 1.5, 0.75])
   assert task.features("eval").weights is None
   assert task.best_metric == "f1_2"
-  assert task.training_options == {"class_weights": ["balanced"], "best_metric": "f1_2"}
+  assert task.training_options == {"class_weights": [1.5, 0.75], "best_metric": "f1_2"}
   given = table_task(paths, **options, class_weights=["4", "1"])
   np.testing.assert_allclose(given.features("train").weights, [1, 4, 1])
   assert given.features("train").fingerprint() != task.features("train").fingerprint()

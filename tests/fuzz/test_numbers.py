@@ -19,8 +19,9 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import TableColumns, read_table
 from albert_tf.finetuning.settings import FineTuneSettings
+from albert_tf.finetuning.tasks.labelled import TextExample
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
-from albert_tf.finetuning.tasks.text_tables import TextExample, table_examples
+from albert_tf.finetuning.tasks.tables import table_examples
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pretraining.settings import StepConfig
 from albert_tf.records import PretrainingSpec

@@ -15,6 +15,8 @@ from albert_tf import files
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.keras_api.examples import Examples
+from albert_tf.keras_api.task_model import TaskModel
+from albert_tf.keras_api.tasks import CLASS_OF_KIND
 from albert_tf.tokenization import Tokenizer
 
 UNNAMED_OUTPUT = "logits"  # How `Outputs` names the output of a model that has one.
@@ -66,6 +68,11 @@ class FineTuningTask(abc.ABC):
   splits: Mapping[str, Any]
   sources: Mapping[str, str] = {}
   has_one_set_of_predictions: bool = False
+
+  @property
+  def model_class(self) -> type[TaskModel]:
+    """The class of its model."""
+    return CLASS_OF_KIND[self.spec.kind]
 
   @abc.abstractmethod
   def features(self, split: str) -> Examples:
