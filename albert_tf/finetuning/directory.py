@@ -90,9 +90,7 @@ class SeedDirectory(NamedTuple):
     # its own these are the ones that it was evaluated with.
     recorded = json_files.read(path, sources=dict)["sources"].get("init_checkpoint")
     if start.path != recorded:
-      weights = f"those of {recorded}"
-      if self.best_weights is not None:
-        weights = "its own weights"
+      weights = f"those of {recorded}" if self.best_weights is None else "its own weights"
       raise UserError(
         f"A run directory has the answers of one set of weights. Received: {self.path}, with "
         f"answers of {weights}, and {start.path}. Leave --init_checkpoint out, or choose another "

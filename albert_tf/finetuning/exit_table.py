@@ -77,7 +77,5 @@ def lines(results: Mapping[str, Any]) -> Iterator[str]:
   yield "answers that stop early, on the evaluation data:"
   yield f"  {'threshold':>9}  {metric:>10}  {'layers':>6}"
   for row in results["early_exit"]["rows"]:
-    mark = ""
-    if row["threshold"] == results["early_exit"]["threshold"]:
-      mark = "  stored"
+    mark = "  stored" if row["threshold"] == results["early_exit"]["threshold"] else ""
     yield f"  {row['threshold']:9.6f}  {row['metric']:10.4f}  {row['layers']:6.2f}{mark}"

@@ -127,7 +127,7 @@ def fine_tune(
   )
   identity: dict[str, Any] = {}
   if settings.do_train:
-    _ = Updates.of(job).schedule
+    Updates.of(job)  # Raises where the settings do not fit each other.
     micro_batch_size(
       settings.train_batch_size,
       num_replicas=strategy.num_replicas_in_sync,
@@ -174,7 +174,7 @@ def _run_one_seed(
   # A model with random weights by the seed, without what Keras keeps of the seed before.
   keras.backend.clear_session()
   keras.utils.set_random_seed(directory.seed)
-  model = build_model(job, directory)
+  model = _build_model(job, directory)
 
   # What an earlier process has left: perhaps weights and, if it was finished, results.
   best_weights = directory.best_weights
@@ -244,7 +244,7 @@ def _remove(path: str) -> None:
 # ------------------------------------------------------------------ the model
 
 
-def build_model(job: FineTuning, directory: SeedDirectory) -> TaskModel:
+def _build_model(job: FineTuning, directory: SeedDirectory) -> TaskModel:
   """Makes the task's model, with random weights by `keras.utils.set_random_seed`."""
   settings = job.settings
   config = job.start.config
@@ -513,9 +513,7 @@ def metrics_of(
   """The metrics of "eval" under their names, those of other splits with the split's name before."""
   metrics: dict[str, float] = {}
   for split in scored:
-    prefix = ""
-    if split != "eval":
-      prefix = split.removeprefix("eval_") + "_"
+    prefix = "" if split == "eval" else split.removeprefix("eval_") + "_"
     for name, value in task.evaluate(outputs[split], split).items():
       metrics[prefix + name] = float(value)
   return metrics

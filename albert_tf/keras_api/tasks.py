@@ -359,9 +359,7 @@ class AlbertQuestionAnswering(TaskModel):
 
   def examples(self, x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Examples:
     """As in the base class; `y` may be answers, see `gold_answers`."""
-    gold = None
-    if y is not None:
-      gold = answers.gold_answers(y)
+    gold = answers.gold_answers(y) if y is not None else None
     if gold is None:
       return super().examples(x, y, sample_weight, **options)
     columns = self.columns(x)

@@ -154,12 +154,8 @@ def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
     if not set(needed) <= set(row):  # QQP's release has some.
       continue
     texts = [row[name] for name in task.texts]
-    label = None
-    if not is_test:
-      label = row[task.label].strip()
-    example_id = str(number)
-    if has_numbers:
-      example_id = cells[0]
+    label = None if is_test else row[task.label].strip()
+    example_id = cells[0] if has_numbers else str(number)
     examples.append(TextExample(example_id, *texts)._replace(label=label))
   if len(examples) < len(rows):
     num_short = len(rows) - len(examples)

@@ -434,9 +434,8 @@ class LabelledTask(FineTuningTask):
       try:
         values.append(self.labels.target(example.label))
       except (KeyError, TypeError, ValueError) as error:
-        allowed = "finite numbers"
-        if self.labels.names:
-          allowed = f"one of {', '.join(self.labels.names)}"
+        names = ", ".join(self.labels.names)
+        allowed = f"one of {names}" if names else "finite numbers"
         raise UserError(
           f"Labels of {split} data must be {allowed}. Received: {error} in the example with the id "
           f"{example.id}{of_file}. Fix the file, or name another column."

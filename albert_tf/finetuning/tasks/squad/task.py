@@ -156,9 +156,7 @@ class SquadTask(FineTuningTask):
     """
     if split == "eval" and "test" in self.splits:
       return
-    threshold = None
-    if self.version == "2.0":
-      threshold = self._threshold(outputs)
+    threshold = self._threshold(outputs) if self.version == "2.0" else None
     decoded = self._decode(outputs, split)
     answers.write_answers(directory, self.splits[split].data, decoded, threshold=threshold)
 
