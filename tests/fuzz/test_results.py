@@ -81,7 +81,7 @@ def run(finetune_command: Any, root: pathlib.Path, command: dict[str, Any]) -> N
   if settings.do_train:
     weights = str(root / "pretrained")
     if not os.path.exists(weights):
-      tiny_run.write_pretrained(pathlib.Path(weights))
+      tiny_run.write_pretrained(pathlib.Path(weights), max_position_embeddings=40)
   splits = {"eval": command["eval"], "test": command["test"]}
   if settings.do_train:
     splits["train"] = "train"
