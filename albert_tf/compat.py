@@ -64,7 +64,7 @@ def raw_variable(variable: Any) -> tf.Variable:
 
 
 def variable_path(variable: Any) -> str:
-  """The name of a Keras weight with its layers, without TensorFlow's output index."""
+  """The name of a Keras weight with its layers; Keras 2 has TensorFlow's, with an output index."""
   if hasattr(variable, "path"):
     return variable.path
   return variable.name.split(":")[0]
@@ -99,7 +99,7 @@ def updates_made(optimizer: Any) -> int:
 
 
 def scale_loss(optimizer: Any, loss: Any) -> Any:
-  """The loss of a gradient step, scaled where the optimizer does so for 16-bit gradients."""
+  """The loss, scaled for 16-bit gradients: in Keras 2 by an optimizer of its own."""
   if KERAS_3:
     return optimizer.scale_loss(loss)
   if hasattr(optimizer, "get_scaled_loss"):  # With mixed_float16 alone.
@@ -115,7 +115,7 @@ def unscale_gradients(optimizer: Any, gradients: Sequence[Any]) -> Sequence[Any]
 
 
 def update_metrics(model: Any, loss: Any, x: Any, y: Any, outputs: Any, sample_weight: Any) -> None:
-  """Updates the mean loss and the compiled metrics, on this replica alone."""
+  """Updates mean loss and compiled metrics, on this replica alone: Keras 2 does half of it itself."""
   if KERAS_3:
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     rows = tf.shape(tf.nest.flatten(x)[0])[0]

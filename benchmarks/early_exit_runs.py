@@ -123,8 +123,8 @@ def _figures_of_run(task_name: str, seed_folder: str) -> Figures:
 def _task(name: str, model: Any) -> Any:
   """The task with its evaluation data."""
   from albert_tf.finetuning.data import TableColumns
-  from albert_tf.finetuning.tasks.glue import GlueTextTask
-  from albert_tf.finetuning.tasks.text import table_task
+  from albert_tf.finetuning.tasks.glue import find_task, glue_task
+  from albert_tf.finetuning.tasks.tables import table_task
 
   common_options = {
     "tokenizer": model.preprocessor.tokenizer,
@@ -132,10 +132,10 @@ def _task(name: str, model: Any) -> Any:
   }
   table = os.path.join(_DATA_DIR.value, name, "eval.csv")
   if not files.exists(table):
-    return GlueTextTask(name, data_dir=_DATA_DIR.value, **common_options)
+    return glue_task(find_task(name), data_dir=_DATA_DIR.value, **common_options)
   return table_task(
     {"train": "", "eval": table, "test": ""},
-    columns=TableColumns(label="label"),
+    columns=TableColumns(),
     label_names=model.task.label_names,
     **common_options,
   )

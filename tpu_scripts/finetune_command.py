@@ -1,12 +1,12 @@
 """What the fine-tuning commands share: their flags, read once into a `Request`, and the run itself.
 
-A command, such as `run_glue.py`, adds the settings of its data, and a function `prepare` that makes
-its task of them.
+A command, such as `run_glue.py`, adds the settings of its data, and makes its task of them.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 import dataclasses
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from absl import flags, logging
@@ -20,9 +20,9 @@ from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.runs.settings import DistributionConfig
 from albert_tf.settings import Settings, setting
 
-# It imports TensorFlow, which would make --help slow.
+# They import TensorFlow, which would make --help slow.
 if TYPE_CHECKING:
-  from albert_tf.finetuning.initialize import Start
+  from albert_tf.checkpoints.checkpoint import Checkpoint
   from albert_tf.finetuning.tasks.base import FineTuningTask
 
 # The flags that are defined here belong to the command: its --help shows them.
@@ -31,37 +31,16 @@ flags.disclaim_key_flags()
 # ------------------------------------------------------------------ the request
 
 
-class DataFiles(Settings):
-  """Files of your own examples, and the length of a row."""
-
-  train_file: str = setting("", "Training examples.")
-  eval_file: str = setting(
-    "", "Evaluation examples. Default: --eval_fraction of the training examples."
-  )
-  test_file: str = setting("", "Examples to predict; they need no labels.")
-  eval_fraction: float = setting(
-    0.1, "Without --eval_file: share of the training examples to evaluate on.", above=0.0, below=1.0
-  )
-  max_seq_length: int | None = setting(
-    None,
-    "Tokens of a row. Default: as in training, else the task's usual number.",
-    minimum=5,
-    maximum=MOST_POSITIONS,
-  )
-
-
 class Request(Settings):
-  """What a person asks of a fine-tuning command: all its flags, which nothing reads afterwards.
+  """What a person asks of a fine-tuning command, except of its data.
 
   Attributes:
-    command: the settings of the command itself, its data above all.
     settings: what to do, the training and the devices.
     trained: the task of the fine-tuned model that is used without training; None with training.
     changed_flags: name → value of the flags that are not at their defaults.
     flags_text: all flags, as a flag file.
   """
 
-  command: Any = None
   settings: FineTuneSettings
   trained: TaskSpec | None = None
   changed_flags: dict[str, Any]
@@ -71,16 +50,6 @@ class Request(Settings):
     "",
     "Pretrained weights: a run directory, an original checkpoint, a TF-Hub module or a "
     "Hugging Face folder. Without --do_train: a fine-tuned run, by default --output_dir.",
-  )
-  albert_config_file: str = setting(
-    "", "JSON file of the model. Default: the one in the weights' folder."
-  )
-  spm_model_file: str = setting("", "SentencePiece model. Default: the one in the weights' folder.")
-  do_lower_case: bool | None = setting(
-    None, "Lower-case the text. Default: as the weights' tokenizer does."
-  )
-  from_scratch: bool = setting(
-    False, "Start from random weights, with --albert_config_file and a tokenizer."
   )
   output_dir: str = setting(help="The run directory, local or gs://.")
   export: bool = setting(
@@ -114,19 +83,38 @@ class Request(Settings):
       splits.append("test")
     return splits
 
-  def paths(self) -> dict[str, str]:
-    """Split → file of `DataFiles`; "eval" is left out where `data.read_splits` holds out a part.
+
+class DataFiles(Settings):
+  """Files of your own examples, and the length of a row."""
+
+  train_file: str = setting("", "Training examples.")
+  eval_file: str = setting(
+    "", "Evaluation examples. Default: --eval_fraction of the training examples."
+  )
+  test_file: str = setting("", "Examples to predict; they need no labels.")
+  eval_fraction: float = setting(
+    0.1, "Without --eval_file: share of the training examples to evaluate on.", above=0.0, below=1.0
+  )
+  max_seq_length: int | None = setting(
+    None,
+    "Tokens of a row. Default: as in training, else the task's usual number.",
+    minimum=5,
+    maximum=MOST_POSITIONS,
+  )
+
+  def paths(self, request: Request) -> dict[str, str]:
+    """Split → file; "eval" is left out where `data.read_splits` holds out a part.
 
     Raises:
       UserError: a file is not named.
     """
-    if self.command.eval_file:
-      self.refuse_flags("--eval_file", ["eval_fraction"])
-    paths = {split: getattr(self.command, f"{split}_file") for split in self.splits()}
+    if self.eval_file:
+      request.refuse_flags("--eval_file", ["eval_fraction"])
+    paths = {split: getattr(self, f"{split}_file") for split in request.splits()}
     # --do_train with --train_file alone: {"train": "a.csv", "eval": ""} becomes {"train": "a.csv"}.
-    if self.command.train_file and paths.get("eval") == "":
+    if self.train_file and paths.get("eval") == "":
       # With --do_eval alone too: what is held out of a file is always the same.
-      paths = {"train": self.command.train_file} | paths
+      paths = {"train": self.train_file} | paths
       del paths["eval"]
     for split, path in paths.items():
       if not path:
@@ -136,19 +124,14 @@ class Request(Settings):
         )
     return paths
 
-  def max_seq_length(self, start: "Start", *, usual: int = 512) -> int:
+  def row_length(self, request: Request, start: "Checkpoint", *, usual: int = 512) -> int:
     """The length of a row: the flag's, that of training, or the `usual` one of the task."""
-    length: int | None = self.command.max_seq_length
-    if length is not None:
-      return length
+    if self.max_seq_length is not None:
+      return self.max_seq_length
     # Texts of another length than in training would be cut in another place.
-    if self.trained is not None:
-      return self.trained.max_seq_length
+    if request.trained is not None:
+      return request.trained.max_seq_length
     return min(usual, start.config.max_position_embeddings)
-
-
-# Of answers that stop early, for tasks whose answers do not: see `modeling.early_exit.EXIT_RULES`.
-EARLY_EXIT = ("depth_distillation", "exit_tolerance")
 
 
 def define_flags(command_class: type, *, without: Collection[str] = (), **defaults: Any) -> None:
@@ -160,12 +143,10 @@ def define_flags(command_class: type, *, without: Collection[str] = (), **defaul
   commands.define_flags(*classes, without=without, do_train=False, do_eval=False, **defaults)
 
 
-def read_request(command_class: type, *, implies_predict: str = "") -> Request:
-  """Reads all flags, and imports TensorFlow.
+def read_request(*, implies_predict: str = "") -> Request:
+  """Reads all flags but those of the data, and imports TensorFlow.
 
   Args:
-    command_class: the settings of the command itself. A flag may stand for the value that a
-      fine-tuned run was trained with: see `commands.from_flags`.
     implies_predict: a flag that stands for --do_predict, too.
   """
   changed_flags = commands.changed_flags()
@@ -184,6 +165,9 @@ def read_request(command_class: type, *, implies_predict: str = "") -> Request:
     flags_text=commands.FLAGS.flags_into_string(),
   )
   commands.load_tensorflow(distribution.tpu)
+  # Messages without absl's prefix.
+  logging.set_verbosity(logging.INFO)
+  logging.get_absl_handler().setFormatter(None)
   if request.ensemble_of:
     from albert_tf.finetuning.ensemble import run_directories
 
@@ -195,50 +179,67 @@ def read_request(command_class: type, *, implies_predict: str = "") -> Request:
     request = dataclasses.replace(request, init_checkpoint=runs[0], ensemble_of=runs)
 
   # A run that is used without training keeps its kind, labels and lengths.
-  trained = None
   for folder in (request.init_checkpoint, request.output_dir):
-    if folder and trained is None and not request.settings.do_train:
-      trained = TaskSpec.find(best_run(folder))
-  command: Any = commands.from_flags(command_class, trained)
-  return dataclasses.replace(request, command=command, trained=trained)
+    if folder and request.trained is None and not request.settings.do_train:
+      request = dataclasses.replace(request, trained=TaskSpec.find(best_run(folder)))
+  return request
+
+
+def read_start(request: Request, *, takes_wordpiece: bool = False) -> "Checkpoint":
+  """Reads the weights to start from, whose tokenizer and configuration are also the task's.
+
+  Args:
+    request: what to do.
+    takes_wordpiece: whether the task needs no place of each token in the text.
+
+  Raises:
+    UserError: there are no weights, or they cannot do the task.
+  """
+  from albert_tf.checkpoints.checkpoint import FINETUNED_HEADS, Checkpoint, read_checkpoint
+  from albert_tf.configs import AlbertConfig
+  from albert_tf.runs.run_directory import CONFIG_FILE
+  from albert_tf.tokenization.config import WordPieceConfig, find_tokenizer
+
+  init_checkpoint = request.init_checkpoint
+  if request.ensemble_of:
+    # No model is run, and a directory of answers may have no weights.
+    config = AlbertConfig.from_json_file(os.path.join(init_checkpoint, CONFIG_FILE))
+    tokenizer = find_tokenizer(init_checkpoint)
+    return Checkpoint(config=config, variables={}, tokenizer=tokenizer, path=init_checkpoint)
+  if not init_checkpoint and request.trained is not None:
+    # A finished run predicts with its own weights.
+    init_checkpoint = request.output_dir
+  if not init_checkpoint:
+    raise UserError(
+      "Fine-tuning starts from pretrained weights. Received: an empty --init_checkpoint. Name a run, "
+      "a released checkpoint, or a folder of TF-Hub or Hugging Face."
+    )
+  start = read_checkpoint(init_checkpoint)
+  has_head = any(re.search(FINETUNED_HEADS, name) for name in start.variables)
+  # Before the data are read: labels that only a fine-tuned run knows would be missing.
+  if not request.settings.do_train and not has_head:
+    raise UserError(
+      "Without --do_train the weights are those of a fine-tuned run. Received: "
+      f"{start.path}, which was only pretrained and has no head for a task. Train it with "
+      "--do_train, or name a fine-tuned run with --init_checkpoint."
+    )
+  if not takes_wordpiece and start.tokenizer and isinstance(start.tokenizer[1], WordPieceConfig):
+    raise UserError(
+      "This task needs a SentencePiece model, which gives the position of each token in the text. "
+      f"Received: {start.path}, with a WordPiece vocabulary. Only run_glue.py takes one."
+    )
+  return start
 
 
 # ------------------------------------------------------------------ the run
 
 
-def run(
-  request: Request,
-  prepare: Callable[[Request, "Start"], "FineTuningTask"],
-  *,
-  vocab_file: str | None = None,
-  needs_head: bool = True,
-) -> None:
-  """Trains, evaluates, predicts and exports, or combines runs into an ensemble.
-
-  Args:
-    request: what to do.
-    prepare: reads the examples, and makes the task of them.
-    vocab_file: the WordPiece vocabulary that is named, perhaps none; None of a command that cannot
-      use one.
-    needs_head: whether a model that was only pretrained has nothing to answer with.
-  """
-  # Messages without absl's prefix.
-  logging.set_verbosity(logging.INFO)
-  logging.get_absl_handler().setFormatter(None)
+def run(task: "FineTuningTask", request: Request, start: "Checkpoint") -> None:
+  """Trains, evaluates, predicts and exports, or combines runs into an ensemble."""
   from albert_tf.finetuning import ensemble, results
   from albert_tf.finetuning.run import fine_tune
 
   settings = request.settings
-  start = _read_start(request, vocab_file)
-  uses_trained = not settings.do_train and not request.ensemble_of
-  # Before the data are read: labels that only a fine-tuned run knows would be missing.
-  if uses_trained and needs_head and not start.has_head:
-    raise UserError(
-      "Without --do_train the weights are those of a fine-tuned run. Received: "
-      f"{start.source}, which was only pretrained and has no head for a task. Train it with "
-      "--do_train, or name a fine-tuned run with --init_checkpoint."
-    )
-  task = prepare(request, start)
   if request.ensemble_of:
     combined = ensemble.combine(
       task, request.ensemble_of, output_dir=request.output_dir, predict=settings.do_predict
@@ -256,38 +257,6 @@ def run(
   _report(results.lines(outcome), request.output_dir)
   if settings.do_train:
     _export(task, request)
-
-
-def _read_start(request: Request, vocab_file: str | None) -> "Start":
-  from albert_tf.configs import AlbertConfig
-  from albert_tf.finetuning.initialize import Start, read_start
-  from albert_tf.runs.run_directory import CONFIG_FILE
-  from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
-
-  init_checkpoint = request.init_checkpoint
-  if request.ensemble_of:
-    # Its data need a tokenizer, but no model is run.
-    config = AlbertConfig.from_json_file(os.path.join(init_checkpoint, CONFIG_FILE))
-    tokenizer = load_tokenizer(init_checkpoint)
-    return Start(config=config, tokenizer=tokenizer, checkpoint=None, source=init_checkpoint)
-
-  if not init_checkpoint and request.trained is not None:
-    # A finished run predicts with its own weights.
-    init_checkpoint = request.output_dir
-  start = read_start(
-    init_checkpoint,
-    spm_model_file=request.spm_model_file,
-    vocab_file=vocab_file or "",
-    albert_config_file=request.albert_config_file,
-    do_lower_case=request.do_lower_case,
-    from_scratch=request.from_scratch,
-  )
-  if vocab_file is None and isinstance(start.tokenizer, WordPieceTokenizer):
-    raise UserError(
-      "This task needs a SentencePiece model, which gives the position of each token in the text. "
-      f"Received: {start.source}, with a WordPiece vocabulary. Only run_glue.py takes one."
-    )
-  return start
 
 
 def _report(lines: Iterable[str], output_dir: str) -> None:

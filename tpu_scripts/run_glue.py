@@ -7,7 +7,7 @@ Example:
     --text_columns=review --label_column=stars --init_checkpoint=RUN --output_dir=reviews --do_train
 """
 
-import dataclasses
+from typing import TYPE_CHECKING, Literal
 
 import finetune_command
 
@@ -15,6 +15,11 @@ from albert_tf.cli import commands
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import TableColumns
 from albert_tf.settings import setting
+
+# They import TensorFlow, which would make --help slow.
+if TYPE_CHECKING:
+  from albert_tf.checkpoints.checkpoint import Checkpoint
+  from albert_tf.finetuning.tasks.base import FineTuningTask
 
 
 class Command(finetune_command.DataFiles, TableColumns):
@@ -24,11 +29,12 @@ class Command(finetune_command.DataFiles, TableColumns):
     help="GLUE's cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte or wnli, or custom."
   )
   data_dir: str = setting("", "GLUE: the task's folder, or the folder that contains it.")
-  vocab_file: str = setting("", "WordPiece vocabulary (.txt), for models such as the Chinese ones.")
-  label_names: tuple[str, ...] = setting(
-    (), "custom: classes, in order. Default: the labels of the training data."
+  kind: Literal["classification", "multi_label", "regression"] = setting(
+    "classification",
+    "custom: one class of each text (classification), any number of labels (multi_label), or a "
+    "number (regression). Default: as in training, else classification.",
+    flag="problem",
   )
-  regression: bool = setting(False, "custom: predict numbers, not classes.")
   class_weights: tuple[str, ...] = setting(
     (),
     "custom: weights of the classes in the training loss, in the order of the classes; balanced: "
@@ -41,19 +47,20 @@ class Command(finetune_command.DataFiles, TableColumns):
   )
 
 
-finetune_command.define_flags(Command)
+# Without a default, so that a later prediction keeps the kind of training.
+finetune_command.define_flags(Command, kind=None)
 
 
-def prepare(
-  request: finetune_command.Request, start: "finetune_command.Start"
-) -> "finetune_command.FineTuningTask":
+def make_task(
+  command: Command, request: finetune_command.Request, start: "Checkpoint"
+) -> "FineTuningTask":
   """Reads the examples of a task of GLUE or of a table, and makes the task of them."""
-  from albert_tf.finetuning.tasks.glue import GlueTextTask
-  from albert_tf.finetuning.tasks.text import table_task
+  from albert_tf.finetuning.tasks.glue import find_task, glue_task
+  from albert_tf.finetuning.tasks.tables import table_task
 
-  command: Command = request.command
   name = command.task_name.lower()
-  length = request.max_seq_length(start)
+  tokenizer = start.load_tokenizer()
+  length = command.row_length(request, start)
   # GLUE's tasks are folders of files with fixed names; a table has a flag for each file.
   if (name == "custom") == bool(command.data_dir):
     raise UserError(
@@ -61,30 +68,21 @@ def prepare(
       f"Received: --task_name={name}, --data_dir={command.data_dir}."
     )
   if name != "custom":
-    used = {"task_name", "data_dir", "vocab_file", "max_seq_length"}
+    used = {"task_name", "data_dir", "max_seq_length"}
     request.refuse_flags(f"--task_name={name}", commands.flag_names(Command) - used)
-    return GlueTextTask(
-      name, data_dir=command.data_dir, tokenizer=start.tokenizer, max_seq_length=length
+    return glue_task(
+      find_task(name), data_dir=command.data_dir, tokenizer=tokenizer, max_seq_length=length
     )
 
-  thresholds: tuple[float, ...] = ()
+  # The run knows what its labels are, and new data may have none.
   trained = request.trained
-  if trained is not None:
-    # The run knows what its labels are, and new data may have none.
-    thresholds = trained.thresholds
-    command = dataclasses.replace(
-      command,
-      multi_label=command.multi_label or trained.kind == "multi_label",
-      regression=command.regression or trained.kind == "regression",
-      label_names=command.label_names or trained.label_names,
-    )
   return table_task(
-    request.paths(),
+    command.paths(request),
     columns=command,
-    tokenizer=start.tokenizer,
-    regression=command.regression,
-    label_names=command.label_names,
-    thresholds=thresholds,
+    tokenizer=tokenizer,
+    kind=command.kind,
+    label_names=trained.label_names if trained else (),
+    thresholds=trained.thresholds if trained else (),
     max_seq_length=length,
     eval_fraction=command.eval_fraction,
     class_weights=command.class_weights,
@@ -93,8 +91,11 @@ def prepare(
 
 
 def main() -> None:
-  request = finetune_command.read_request(Command)
-  finetune_command.run(request, prepare, vocab_file=request.command.vocab_file)
+  request = finetune_command.read_request()
+  command = commands.from_flags(Command, request.trained)
+  start = finetune_command.read_start(request, takes_wordpiece=True)
+  task = make_task(command, request, start)
+  finetune_command.run(task, request, start)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ Example:
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import finetune_command
 
@@ -16,13 +16,17 @@ from albert_tf.cli import commands
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import read_splits, read_table, sources_of
 from albert_tf.finetuning.tasks.choices import (
-  LEVELS,
   ChoiceColumns,
   ChoiceExample,
   choice_examples,
   read_race,
 )
 from albert_tf.settings import setting
+
+# They import TensorFlow, which would make --help slow.
+if TYPE_CHECKING:
+  from albert_tf.checkpoints.checkpoint import Checkpoint
+  from albert_tf.finetuning.tasks.base import FineTuningTask
 
 # Split → RACE's name of it.
 _FOLDERS = {"train": "train", "eval": "dev", "test": "test"}
@@ -39,73 +43,67 @@ class Command(finetune_command.DataFiles, ChoiceColumns):
     "Default: as in training, else 128.",
     minimum=1,
   )
-  high_only: bool = setting(False, "race: use only the questions for high schools.")
-  middle_only: bool = setting(False, "race: use only the questions for middle schools.")
 
 
 # Without a default, so that a later prediction keeps the length of training.
-finetune_command.define_flags(Command, without=finetune_command.EARLY_EXIT, max_qa_length=None)
+finetune_command.define_flags(Command, without=["depth_distillation"], max_qa_length=None)
 
 
-def prepare(
-  request: finetune_command.Request, start: "finetune_command.Start"
-) -> "finetune_command.FineTuningTask":
+def make_task(
+  command: Command, request: finetune_command.Request, start: "Checkpoint"
+) -> "FineTuningTask":
   """Reads the questions of RACE or of a table, and makes the task of them."""
-  from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
+  from albert_tf.finetuning.tasks.multiple_choice import multiple_choice_task
 
-  command: Command = request.command
   if command.task_name == "custom":
-    splits = _read_tables(request, command)
-    sources = sources_of(request.paths())
+    splits = _read_tables(command, request)
+    sources = sources_of(command.paths(request))
   else:
-    splits = _read_race(request, command)
+    splits = _read_race(command, request)
     sources = dict.fromkeys(splits, command.data_dir)
-  task = MultipleChoiceTask(
-    splits=splits,
-    tokenizer=start.tokenizer,
-    max_seq_length=request.max_seq_length(start),
+  return multiple_choice_task(
+    splits,
+    tokenizer=start.load_tokenizer(),
+    max_seq_length=command.row_length(request, start),
     max_qa_length=command.max_qa_length,
     name=command.task_name,
     choice_names=command.choice_names,
+    sources=sources,
   )
-  task.sources = sources
-  return task
 
 
 def _read_tables(
-  request: finetune_command.Request, command: Command
+  command: Command, request: finetune_command.Request
 ) -> Mapping[str, Sequence[ChoiceExample]]:
-  request.refuse_flags("--task_name=custom", ["data_dir", "high_only", "middle_only"])
+  request.refuse_flags("--task_name=custom", ["data_dir"])
 
   def read(path: str, split: str) -> list[ChoiceExample]:
     return choice_examples(read_table(path), command, labelled=split != "test")
 
-  return read_splits(request.paths(), read, eval_fraction=command.eval_fraction)
+  return read_splits(command.paths(request), read, eval_fraction=command.eval_fraction)
 
 
 def _read_race(
-  request: finetune_command.Request, command: Command
+  command: Command, request: finetune_command.Request
 ) -> Mapping[str, Sequence[ChoiceExample]]:
   # The names of the choices are also those of the predictions.
   of_tables = commands.flag_names(ChoiceColumns) - {"choice_names"}
   of_tables |= {"train_file", "eval_file", "test_file", "eval_fraction"}
   request.refuse_flags("--task_name=race", of_tables)
-  # Each flag leaves out the other level: with both there is nothing to read.
-  is_left_out = {"middle": command.high_only, "high": command.middle_only}
-  levels = [level for level in LEVELS if not is_left_out[level]]
-  if not (command.data_dir and levels):
+  if not command.data_dir:
     raise UserError(
-      "RACE needs its folder, --data_dir, and at least one school level. Received: "
-      f"--data_dir={command.data_dir} for {len(levels)} levels."
+      "RACE needs its folder. Received: an empty --data_dir. Name it; for questions of your own give "
+      "--task_name=custom."
     )
-  splits = {}
-  for split in request.splits():
-    splits[split] = read_race(command.data_dir, _FOLDERS[split], levels=levels)
-  return splits
+  return {split: read_race(command.data_dir, _FOLDERS[split]) for split in request.splits()}
 
 
 def main() -> None:
-  finetune_command.run(finetune_command.read_request(Command), prepare)
+  request = finetune_command.read_request()
+  command = commands.from_flags(Command, request.trained)
+  start = finetune_command.read_start(request)
+  task = make_task(command, request, start)
+  finetune_command.run(task, request, start)
 
 
 if __name__ == "__main__":

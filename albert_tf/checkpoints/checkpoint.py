@@ -64,21 +64,20 @@ class Checkpoint:
   path: str = ""
   directory: str = ""
 
-  def load_tokenizer(self, path: str = "", *, do_lower_case: bool | None = None) -> Tokenizer:
-    """Loads the tokenizer of the weights: `path`, or the one in the folder of the configuration.
+  def load_tokenizer(self) -> Tokenizer:
+    """Loads the tokenizer of the weights.
 
     Raises:
       UserError: there is none, or its vocabulary size is not the model's.
     """
-    if not path and self.tokenizer:
-      path, _ = self.tokenizer
-    if not path:
+    if self.tokenizer is None:
       raise UserError(
         f"The weights need the tokenizer they were trained with. Received: {self.path} without a "
-        "SentencePiece model next to its configuration. Put it there as spm.model, or name it with "
-        "--spm_model_file (a WordPiece vocabulary with run_glue.py --vocab_file)."
+        "vocabulary next to its configuration. Put it there as spm.model or, of WordPiece, as "
+        "vocab.txt; or join them with convert_checkpoint.py --spm_model_file."
       )
-    tokenizer = tokenization.load_tokenizer(path, do_lower_case=do_lower_case)
+    path, _ = self.tokenizer
+    tokenizer = tokenization.load_tokenizer(path)
     if tokenizer.vocab_size != self.config.vocab_size:
       raise UserError(
         f"Tokenizer and model must have one vocabulary. Received: {path} with "
@@ -212,7 +211,7 @@ def _find_config(weights: str, is_huggingface: bool) -> str:
         return candidate
   raise UserError(
     f"A checkpoint needs its configuration. Received: {weights} without {names[0]} next to it. "
-    "Put the file there, or name it with --albert_config_file."
+    "Put the file there, or join them with convert_checkpoint.py --albert_config_file."
   )
 
 

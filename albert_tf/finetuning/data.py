@@ -22,6 +22,7 @@ from albert_tf.errors import UserError
 from albert_tf.settings import Settings, is_finite, setting
 
 _Example = TypeVar("_Example")
+_ID_COLUMN = "id"  # The names of a table's rows in predictions.
 
 # ------------------------------------------------------------------ splits
 
@@ -133,30 +134,18 @@ def read_lines(path: str) -> list[str]:
 class TableColumns(Settings):
   """The columns of a user's table of texts."""
 
-  texts: tuple[str, ...] = setting(
-    ("text",), "Column of texts, or two for pairs.", flag="text_columns"
-  )
-  label: str = setting("label", "Column of the labels.", flag="label_column")
-  multi_label: bool = setting(
-    False,
-    "custom: a text may have any number of labels: names with commas between them, or a list of "
-    ".jsonl and .parquet.",
-  )
-  id: str = setting(
-    "", "Column of the rows' names in predictions. Default: numbers from 0.", flag="id_column"
-  )
-  skip_incomplete_rows: bool = setting(
-    False, "Leave out training and evaluation rows without a text or a label, and log their number."
-  )
+  text_columns: tuple[str, ...] = setting(("text",), "Column of texts, or two for pairs.")
+  label_column: str = setting("label", "Column of the labels.")
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    if not 1 <= len(self.texts) <= 2 or not all(self.texts):
+    names = self.text_columns
+    if not 1 <= len(names) <= 2 or not all(names):
       raise UserError(
-        f"text_columns names one column, or two with a comma. Received: {','.join(self.texts)!r}. "
+        f"text_columns names one column, or two with a comma. Received: {','.join(names)!r}. "
         "For example --text_columns=question,answer."
       )
-    check_no_answer_is_read([self.label], self.texts, "--text_columns")
+    check_no_answer_is_read([self.label_column], names, "--text_columns")
 
 
 def check_no_answer_is_read(labels: Sequence[str], texts: Sequence[str], flag: str) -> None:
@@ -200,20 +189,19 @@ class Table(NamedTuple):
       )
 
 
-def row_ids(table: Table, column: str) -> list[str]:
-  """The rows' names in predictions: the cells of a column or, without one, numbers from 0."""
-  if not column:
+def row_ids(table: Table) -> list[str]:
+  """The rows' names in predictions: the cells of the column `id` or, without one, numbers from 0."""
+  if _ID_COLUMN not in table.names:
     return [str(number) for number in range(len(table.rows))]
-  ids = [cell_text(row.get(column)) for row in table.rows]
+  ids = [cell_text(row.get(_ID_COLUMN)) for row in table.rows]
   counts = collections.Counter(ids)
   repeated = [number for number, name in enumerate(ids) if counts[name] > 1]
   if repeated:
     logging.warning(
-      "%s: %d of %d rows share their id in %s with another, the first %r in %s",
+      "%s: %d of %d rows share their id with another, the first %r in %s",
       table.source,
       len(repeated),
       len(ids),
-      column,
       ids[repeated[0]],
       table.where(repeated[0]),
     )

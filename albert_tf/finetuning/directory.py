@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from albert_tf import files, json_files
 from albert_tf.checkpoints.bundle import latest_bundle
+from albert_tf.checkpoints.checkpoint import Checkpoint
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning import results
-from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import FineTuningTask, fingerprint
 from albert_tf.keras_api.examples import Examples
@@ -51,16 +51,16 @@ class SeedDirectory(NamedTuple):
       return {}
     return json_files.find(os.path.join(self.path, RESULTS_FILE), data=dict)
 
-  def trained_task(self, start: Start) -> TaskSpec | None:
+  def trained_task(self, start: Checkpoint) -> TaskSpec | None:
     """The task that the run's own weights, or else those of the start, were trained for."""
     task = TaskSpec.find(self.path)
-    if task is None and start.checkpoint is not None:
-      task = TaskSpec.find(start.checkpoint.directory)
+    if task is None:
+      task = TaskSpec.find(start.directory)
     return task
 
   # ------------------------------------------------------------------ checks
 
-  def check(self, spec: TaskSpec, start: Start, *, trains: bool) -> None:
+  def check(self, spec: TaskSpec, start: Checkpoint, *, trains: bool) -> None:
     """Checks that the directory is new, empty or of this task, and that the weights fit the task.
 
     Raises:
@@ -76,29 +76,24 @@ class SeedDirectory(NamedTuple):
     if trains:
       return
     # The weights of another seed would be called those of this one.
-    may_take_others = start.checkpoint is not None and self.path == self.output_dir
-    if self.best_weights is None and not may_take_others:
+    if self.best_weights is None and self.path != self.output_dir:
       raise UserError(
-        "Without --do_train there must be weights, of several seeds those of each. Received: "
+        "Without --do_train each of several seeds has weights. Received: "
         f"{self.path} without {run_directory.BEST}. Train first, or name --seeds that were "
         "trained; with weights of another run name one seed."
       )
-    if start.checkpoint is None:
-      return
-    check_task(start.checkpoint.directory, spec)
+    check_task(start.directory, spec)
     path = os.path.join(self.path, run_directory.RUN_FILE)
-    if not files.exists(path) or files.is_within(start.source, self.output_dir):
+    if not files.exists(path) or files.is_within(start.path, self.output_dir):
       return
     # The weights that it was trained from may be named again: its own are used. Without weights of
     # its own these are the ones that it was evaluated with.
     recorded = json_files.read(path, sources=dict)["sources"].get("init_checkpoint")
-    if start.source != recorded:
-      weights = f"those of {recorded}"
-      if self.best_weights is not None:
-        weights = "its own weights"
+    if start.path != recorded:
+      weights = f"those of {recorded}" if self.best_weights is None else "its own weights"
       raise UserError(
         f"A run directory has the answers of one set of weights. Received: {self.path}, with "
-        f"answers of {weights}, and {start.source}. Leave --init_checkpoint out, or choose another "
+        f"answers of {weights}, and {start.path}. Leave --init_checkpoint out, or choose another "
         "--output_dir."
       )
 
@@ -151,14 +146,14 @@ class SeedDirectory(NamedTuple):
     """
     record = {
       "identity": {**identity, "seed": self.seed},
-      "sources": {"init_checkpoint": job.start.source},
+      "sources": {"init_checkpoint": job.start.path},
       "settings": dataclasses.replace(job.settings, seeds=(self.seed,)).to_dict(),
     }
     run_directory.write(
       self.path,
       record,
       config=model.config,
-      tokenizer=job.start.tokenizer,
+      tokenizer=job.task.tokenizer,
       flags=job.flags_text,
     )
     model.task.save(self.path)
@@ -167,18 +162,15 @@ class SeedDirectory(NamedTuple):
 def training_identity(
   task: FineTuningTask,
   settings: FineTuneSettings,
-  start: Start,
+  start: Checkpoint,
   examples: Mapping[str, Examples],
 ) -> dict[str, Any]:
   """What must not change while a training is continued: task, settings, weights and examples."""
   spec = dataclasses.asdict(task.spec)
   # These are results of an evaluation.
   del spec["null_score_diff_threshold"], spec["thresholds"], spec["exit_threshold"]
-  weights = "random"
-  if start.checkpoint is not None:
-    weights = fingerprint(sorted(start.checkpoint.variables.items()))
   content = {
-    "content of init_checkpoint": weights,
+    "content of init_checkpoint": fingerprint(sorted(start.variables.items())),
     "content of train examples": examples["train"].fingerprint(),
     "content of eval examples": examples["eval"].fingerprint(),
   }

@@ -11,6 +11,8 @@ import numpy as np
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask
 from albert_tf.modeling.early_exit import EXIT_RULES
 
+# Points of the metric, of 100, that the stored threshold may lose.
+TOLERANCE = 0.5
 _NUM_THRESHOLDS = 16  # As many rows are read at one glance, and each needs the task's metrics.
 
 
@@ -61,12 +63,8 @@ def exit_table(task: FineTuningTask, outputs_of_depth: Mapping[int, np.ndarray])
   return rows
 
 
-def fastest_row(rows: Sequence[ExitRow], tolerance: float) -> ExitRow:
-  """The row with the fewest layers whose metric is at most `tolerance` below that of all layers.
-
-  Args:
-    tolerance: in points of 100.
-  """
+def fastest_row(rows: Sequence[ExitRow], tolerance: float = TOLERANCE) -> ExitRow:
+  """The row with the fewest layers whose metric is at most `tolerance` below that of all layers."""
   lowest = rows[0].metric - tolerance / 100
   # A metric may be undefined, such as a correlation of equal numbers: NaN is never enough.
   good_rows = [row for row in rows if row.metric >= lowest]
@@ -79,7 +77,5 @@ def lines(results: Mapping[str, Any]) -> Iterator[str]:
   yield "answers that stop early, on the evaluation data:"
   yield f"  {'threshold':>9}  {metric:>10}  {'layers':>6}"
   for row in results["early_exit"]["rows"]:
-    mark = ""
-    if row["threshold"] == results["early_exit"]["threshold"]:
-      mark = "  stored"
+    mark = "  stored" if row["threshold"] == results["early_exit"]["threshold"] else ""
     yield f"  {row['threshold']:9.6f}  {row['metric']:10.4f}  {row['layers']:6.2f}{mark}"

@@ -18,27 +18,28 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files, json_files
-from albert_tf.checkpoints.checkpoint import load_weights
+from albert_tf.checkpoints.checkpoint import Checkpoint, load_weights
 from albert_tf.compat import updates_made
 from albert_tf.configs.task import RESULTS_FILE
 from albert_tf.errors import UserError
 from albert_tf.finetuning import exit_table, results
 from albert_tf.finetuning.directory import SeedDirectory, splits_to_run, training_identity
-from albert_tf.finetuning.initialize import Start, load_encoder_weights
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs
 from albert_tf.keras_api.callbacks import KeepBest, SaveState, StopOnSignal
 from albert_tf.keras_api.examples import Examples
 from albert_tf.keras_api.predictor import Predictor
 from albert_tf.keras_api.task_model import TaskModel
-from albert_tf.keras_api.tasks import CLASS_OF_KIND
 from albert_tf.lock import DirectoryLock
 from albert_tf.modeling.text_inputs import Inputs
-from albert_tf.optim.keras_optimizers import AdamW, Lamb, WarmupPolynomialDecay
+from albert_tf.optim.keras_optimizers import AdamW, WarmupPolynomialDecay
 from albert_tf.runs import run_directory
 from albert_tf.runs.distribution import check_one_host, make_strategy, precision_policy
 from albert_tf.runs.metrics_log import MetricsLog, read_metrics
 from albert_tf.runs.settings import micro_batch_size
+
+_WARMUP_SHARE = 0.1  # Of the updates, where none are named.
+_CLIP_NORM = 1.0  # Largest norm of the gradient, as in the original.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ class FineTuning:
 
   task: FineTuningTask
   settings: FineTuneSettings
-  start: Start
+  start: Checkpoint
   output_dir: str
   flags_text: str
   callbacks: Sequence[Any]
@@ -66,7 +67,7 @@ def fine_tune(
   task: FineTuningTask,
   settings: FineTuneSettings,
   *,
-  start: Start,
+  start: Checkpoint,
   output_dir: str,
   flags_text: str = "",
   callbacks: Sequence[Any] = (),
@@ -82,9 +83,9 @@ def fine_tune(
   `output_dir`.
 
   Args:
-    task: the task with its data, made with `start.tokenizer`.
+    task: the task with its data, which were read with the tokenizer of `start`.
     settings: the settings of the training.
-    start: configuration, tokenizer and weights; see `initialize.read_start`.
+    start: weights, with their configuration.
     output_dir: the run directory, new, empty, or of the same run; see `runs.run_directory`.
     flags_text: the command's resolved flags, written to flags.txt.
     callbacks: additional Keras callbacks; an epoch of Keras lasts from evaluation to evaluation.
@@ -125,7 +126,7 @@ def fine_tune(
   )
   identity: dict[str, Any] = {}
   if settings.do_train:
-    _ = Updates.of(job).schedule
+    Updates.of(job)  # Raises where the settings do not fit each other.
     micro_batch_size(
       settings.train_batch_size,
       num_replicas=strategy.num_replicas_in_sync,
@@ -172,7 +173,7 @@ def _run_one_seed(
   # A model with random weights by the seed, without what Keras keeps of the seed before.
   keras.backend.clear_session()
   keras.utils.set_random_seed(directory.seed)
-  model = build_model(job, directory)
+  model = _build_model(job, directory)
 
   # What an earlier process has left: perhaps weights and, if it was finished, results.
   best_weights = directory.best_weights
@@ -194,7 +195,7 @@ def _run_one_seed(
     entries = _train(job, directory, model)
   else:
     # Those of the run or, in a new directory, fine-tuned ones of another run.
-    trained: Any = best_weights or job.start.checkpoint
+    trained: Any = best_weights or job.start
     load_weights(model, trained, allow_unused=".")
 
   # The answers.
@@ -208,13 +209,13 @@ def _run_one_seed(
     exit_rows = _exit_rows(job, model)
   metrics = metrics_of(task, outputs, scored)
   data = entries.get("data", {}) | job.data
-  entries = results.head(task, job.start.source) | entries
+  entries = results.head(task, job.start.path) | entries
   entries |= {"seed": directory.seed, "data": data} | metrics
   spec = model.task.with_thresholds(metrics)
   if exit_rows is not None:
     # Chosen on the data that chose the weights, and on no other table.
     if trains:
-      chosen = exit_table.fastest_row(exit_rows, job.settings.exit_tolerance)
+      chosen = exit_table.fastest_row(exit_rows)
       spec = dataclasses.replace(spec, exit_threshold=chosen.threshold)
     entries["early_exit"] = {
       "threshold": spec.exit_threshold,
@@ -242,15 +243,15 @@ def _remove(path: str) -> None:
 # ------------------------------------------------------------------ the model
 
 
-def build_model(job: FineTuning, directory: SeedDirectory) -> TaskModel:
+def _build_model(job: FineTuning, directory: SeedDirectory) -> TaskModel:
   """Makes the task's model, with random weights by `keras.utils.set_random_seed`."""
   settings = job.settings
   config = job.start.config
-  if settings.dropout is not None:
+  if settings.albert_dropout is not None:
     config = dataclasses.replace(
       config,
-      hidden_dropout_prob=settings.dropout,
-      attention_probs_dropout_prob=settings.dropout,
+      hidden_dropout_prob=settings.albert_dropout,
+      attention_probs_dropout_prob=settings.albert_dropout,
     )
   trained = directory.trained_task(job.start) or job.task.spec
   # A training stores its own threshold at its end.
@@ -267,7 +268,7 @@ def build_model(job: FineTuning, directory: SeedDirectory) -> TaskModel:
   if spec.has_head_dropout:
     head_options["classifier_dropout"] = settings.classifier_dropout
   with job.strategy.scope():
-    model = CLASS_OF_KIND[spec.kind](
+    model = job.task.model_class(
       config,
       task=spec,
       head_options=head_options,
@@ -295,7 +296,7 @@ class Updates(NamedTuple):
   Attributes:
     num_steps: in all.
     interval: from evaluation to evaluation.
-    schedule: linear warm-up, then polynomial decay to 0 at the last update.
+    schedule: linear warm-up, then linear decay to 0 at the last update.
   """
 
   num_steps: int
@@ -309,15 +310,15 @@ class Updates(NamedTuple):
     epoch_steps = math.ceil(len(job.examples["train"]) / settings.train_batch_size)
     num_steps = settings.num_train_steps or math.ceil(epoch_steps * settings.num_train_epochs)
     num_warmup_steps = settings.num_warmup_steps
-    if num_warmup_steps < 0:
-      num_warmup_steps = int(num_steps * settings.warmup_proportion)
+    if num_warmup_steps is None:
+      num_warmup_steps = int(num_steps * _WARMUP_SHARE)
     schedule = WarmupPolynomialDecay(
       learning_rate=settings.learning_rate,
       num_train_steps=num_steps,
       num_warmup_steps=num_warmup_steps,
-      poly_power=settings.poly_power,
     )
-    return cls(num_steps, min(settings.eval_steps or epoch_steps, num_steps), schedule)
+    interval = settings.save_checkpoints_steps or epoch_steps
+    return cls(num_steps, min(interval, num_steps), schedule)
 
 
 def _train(job: FineTuning, directory: SeedDirectory, model: TaskModel) -> dict[str, Any]:
@@ -330,18 +331,11 @@ def _train(job: FineTuning, directory: SeedDirectory, model: TaskModel) -> dict[
     StoppedError: a signal ended the training, and the state is saved.
   """
   settings = job.settings
-  load_encoder_weights(model, job.start, seed=directory.seed)
+  _load_encoder(model, job.start, seed=directory.seed)
   updates = Updates.of(job)
-  optimizer_class = AdamW
-  if settings.optimizer == "lamb":
-    optimizer_class = Lamb
   with job.strategy.scope():
     model.compile(
-      optimizer=optimizer_class(
-        updates.schedule,
-        weight_decay_rate=settings.weight_decay,
-        global_clipnorm=settings.clip_norm or None,  # 0: no limit.
-      ),
+      optimizer=AdamW(updates.schedule, global_clipnorm=_CLIP_NORM),
       loss=job.task.loss(),
       loss_weights=job.task.loss_weights,
       jit_compile=settings.distribution.use_xla,
@@ -364,7 +358,7 @@ def _train(job: FineTuning, directory: SeedDirectory, model: TaskModel) -> dict[
     batch_size=settings.train_batch_size,
     steps_per_epoch=updates.interval,
     epochs=num_epochs,
-    verbose=_verbosity(settings),
+    verbose=1 if _shows_bar() else 2,  # A bar, or a line an epoch.
     callbacks=[
       evaluation,
       best,
@@ -382,11 +376,28 @@ def _train(job: FineTuning, directory: SeedDirectory, model: TaskModel) -> dict[
   }
 
 
-def _verbosity(settings: FineTuneSettings) -> int:
-  """Keras' bar on a terminal, a line an epoch elsewhere."""
-  if not settings.verbose:
-    return 0
-  return 1 if sys.stdout.isatty() else 2
+def _load_encoder(model: TaskModel, start: Checkpoint, *, seed: int) -> None:
+  """Loads the encoder's weights into a new model, whose head keeps its random weights.
+
+  Heads of pretraining or of another task are left out, even where names and shapes would fit.
+
+  Raises:
+    UserError: a variable of the encoder is missing, or its shape differs.
+  """
+  encoder = {name: value for name, value in start.variables.items() if name.startswith("bert/")}
+  report = load_weights(model, encoder, allow_missing="^(?!bert/)", source=start.path)
+  logging.info(
+    "seed %d: %d variables restored from %s; new: %s; left out: %s",
+    seed,
+    len(report.matched),
+    start.path,
+    ", ".join(report.missing) or "none",
+    ", ".join(sorted(start.variables.keys() - encoder)) or "none",
+  )
+
+
+def _shows_bar() -> bool:
+  return sys.stdout.isatty()
 
 
 class Evaluation(keras.callbacks.Callback):
@@ -480,9 +491,8 @@ class Evaluation(keras.callbacks.Callback):
 
 def _answers(job: FineTuning, model: TaskModel, split: str) -> Outputs:
   """The model's outputs for a split, by name; raises `UserError` if one is not finite."""
-  shows_bar = job.settings.verbose and sys.stdout.isatty()
   outputs = model.predict(
-    job.examples[split], batch_size=job.settings.eval_batch_size, verbose=int(shows_bar)
+    job.examples[split], batch_size=job.settings.eval_batch_size, verbose=int(_shows_bar())
   )
   if not isinstance(outputs, dict):
     outputs = {UNNAMED_OUTPUT: outputs}
@@ -502,9 +512,7 @@ def metrics_of(
   """The metrics of "eval" under their names, those of other splits with the split's name before."""
   metrics: dict[str, float] = {}
   for split in scored:
-    prefix = ""
-    if split != "eval":
-      prefix = split.removeprefix("eval_") + "_"
+    prefix = "" if split == "eval" else split.removeprefix("eval_") + "_"
     for name, value in task.evaluate(outputs[split], split).items():
       metrics[prefix + name] = float(value)
   return metrics

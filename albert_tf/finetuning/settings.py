@@ -1,7 +1,7 @@
 """Settings of fine-tuning, for any task: the commands' flags. No TensorFlow."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 from albert_tf.errors import UserError
 from albert_tf.runs.settings import MOST_EXAMPLES, DepthSettings, DistributionConfig, OtherDepth
@@ -33,14 +33,10 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     False, "Recompute activations in the backward pass, to save memory; it is slower."
   )
   eval_batch_size: int = setting(
-    64,
-    "Examples of an evaluation batch.",
-    minimum=1,
-    maximum=MOST_EXAMPLES,
-    aliases=("predict_batch_size",),
+    64, "Examples of an evaluation batch.", minimum=1, maximum=MOST_EXAMPLES
   )
 
-  # The updates: warm-up, then decay to 0 at the last one.
+  # The updates: warm-up, then linear decay to 0 at the last one.
   learning_rate: float = setting(2e-5, "Peak learning rate.", above=0)
   num_train_epochs: float = setting(3.0, "Passes over the training data.", above=0, maximum=1000)
   num_train_steps: int = setting(
@@ -49,28 +45,17 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     minimum=0,
     # All are planned in memory.
     maximum=10**7,
-    aliases=("train_step",),
   )
-  num_warmup_steps: int = setting(
-    -1, "Number of updates of warm-up; -1: --warmup_proportion decides.", aliases=("warmup_step",)
+  num_warmup_steps: int | None = setting(
+    None, "Number of updates of warm-up. Default: a tenth of the updates.", minimum=0
   )
-  warmup_proportion: float = setting(
-    0.1, "Share of the updates that are warm-up.", minimum=0, below=1
-  )
-  poly_power: float = setting(
-    1.0, "Power of the learning rate's polynomial decay; 1 is linear.", above=0
-  )
-  optimizer: Literal["adamw", "lamb"] = setting("adamw", "The optimizer.")
-  weight_decay: float = setting(0.01, "Weight decay, not for biases and LayerNorm.", minimum=0)
-  clip_norm: float = setting(1.0, "Largest global norm of the gradient; 0: no limit.", minimum=0)
 
   # The model. The rates of each task are in table 14 of the paper.
-  dropout: float | None = setting(
+  albert_dropout: float | None = setting(
     None,
     "Dropout rate in the encoder (the paper's 'ALBERT DR'). Default: the configuration's rates.",
     minimum=0,
     below=1,
-    flag="albert_dropout",
   )
   classifier_dropout: float = setting(
     0.1, "Dropout rate before the head (the paper's 'Classifier DR').", minimum=0, below=1
@@ -86,23 +71,11 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     "Weight of the divergence of each depth of --train_depths from the deepest.",
     minimum=0,
   )
-  exit_tolerance: float = setting(
-    0.5,
-    "Points of the metric, of 100, that answers which stop early may lose. Training stores the "
-    "fastest threshold with the task.",
-    minimum=0,
-    maximum=100,
-  )
 
   # The run.
-  eval_steps: int = setting(
-    0,
-    "Updates between two evaluations; 0: evaluate after each epoch.",
-    minimum=0,
-    flag="save_checkpoints_steps",
-    aliases=("eval_steps",),
+  save_checkpoints_steps: int = setting(
+    0, "Updates between two evaluations; 0: evaluate after each epoch.", minimum=0
   )
-  verbose: bool = setting(True, "Show Keras' progress bar.", flag="progress")
   distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
 
   def __post_init__(self) -> None:
@@ -136,5 +109,5 @@ class FineTuneSettings(DepthSettings, OtherDepth):
 
 _WITHOUT_INFLUENCE = (
   "do_train", "do_eval", "do_predict", "seeds", "eval_batch_size", "gradient_accumulation_steps",
-  "remat", "verbose", "distribution", "exit_tolerance",
+  "remat", "distribution",
 )  # fmt: skip

@@ -29,13 +29,6 @@ from albert_tf.modeling.text_inputs import Inputs, text_inputs
 
 # The input of an answer that may stop early: the confidence above which a row stops, float32 [B].
 _THRESHOLD = "exit_threshold"
-# Kind of task → what makes probabilities of the logits. A value and a vector are none.
-_ACTIVATION_OF_KIND = {
-  "classification": "softmax",
-  "multi_label": "sigmoid",
-  "multiple_choice": "softmax",
-  "token_classification": "softmax",
-}
 
 
 class TaskModel(TextModel):
@@ -126,12 +119,6 @@ class TaskModel(TextModel):
   def make_task(cls, **fields: Any) -> TaskSpec:
     """Makes a task for this class from fields of `TaskSpec`."""
     return TaskSpec(**{"kind": cls.task_kinds[0]} | cls.task_defaults | fields)
-
-  # ------------------------------------------------------------------ losses and metrics
-
-  def activation(self, output: str) -> str:
-    del output
-    return _ACTIVATION_OF_KIND.get(self.task.kind, "")
 
   def _loss_object(self) -> Any:
     """The loss that the model was compiled with, if it has one output; else None."""

@@ -112,6 +112,11 @@ class AlbertClassifier(_WithLabels):
   task_kinds = ("classification", "multi_label", "regression")
   reads_pooler = True
 
+  def activation(self, output: str) -> str:
+    del output
+    # A value is no logit.
+    return {"classification": "softmax", "multi_label": "sigmoid"}.get(self.task.kind, "")
+
   def checked_class_weight(self, weights: Any) -> Mapping[int, float]:
     """Keys may be class names."""
     if self.task.kind == "classification":
@@ -167,6 +172,10 @@ class AlbertMultipleChoice(TaskModel):
   reads_pooler = True
   _joins_rows = True
 
+  def activation(self, output: str) -> str:
+    del output
+    return "softmax"
+
   def _answer(self, encoded: tf.Tensor, inputs: Inputs, **options: Any) -> tf.Tensor:
     scores = self.head(encoded, **options)  # [B C, 1]
     return tf.reshape(scores, tf.shape(inputs["input_ids"])[:2])
@@ -201,6 +210,10 @@ class AlbertTagger(_WithLabels):
   preprocessor_kind = "words"
   per_piece = True
   has_padding = True
+
+  def activation(self, output: str) -> str:
+    del output
+    return "softmax"
 
   def _encoder_inputs(self, inputs: Inputs) -> dict[str, tf.Tensor]:
     texts = super()._encoder_inputs(inputs)
@@ -383,16 +396,15 @@ class AlbertQuestionAnswering(TaskModel):
     return {name: class_ids(column, counts[name], subject=name) for name, column in labels.items()}
 
 
+_CLASSES: tuple[type[TaskModel], ...] = (
+  AlbertClassifier,
+  AlbertQuestionAnswering,
+  AlbertMultipleChoice,
+  AlbertTagger,
+  AlbertSentenceEncoder,
+)
 # Kind of task → the class of its model.
-CLASS_OF_KIND: dict[str, type[TaskModel]] = {
-  "classification": AlbertClassifier,
-  "multi_label": AlbertClassifier,
-  "regression": AlbertClassifier,
-  "question_answering": AlbertQuestionAnswering,
-  "multiple_choice": AlbertMultipleChoice,
-  "token_classification": AlbertTagger,
-  "sentence_vectors": AlbertSentenceEncoder,
-}
+CLASS_OF_KIND = {kind: of_kind for of_kind in _CLASSES for kind in of_kind.task_kinds}
 # Kind of export without a task → the class of its model.
 _CLASS_WITHOUT_TASK = {"encoder": AlbertEncoder, "fill_mask": AlbertMaskedLM}
 

@@ -15,12 +15,9 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning import exit_table
 from albert_tf.finetuning.results import lines as printed_lines
 from albert_tf.finetuning.run import fine_tune
-from albert_tf.finetuning.tasks.text import MultiLabelTask
-from albert_tf.finetuning.tasks.text_tables import TextExample
+from albert_tf.finetuning.tasks.labelled import LabelledTask, TextExample, named_metrics
 
-SETTINGS = dataclasses.replace(
-  QUICK, num_train_steps=4, train_batch_size=8, train_depths=(1, 2), exit_tolerance=100.0
-)
+SETTINGS = dataclasses.replace(QUICK, num_train_steps=4, train_batch_size=8, train_depths=(1, 2))
 
 
 pytestmark = pytest.mark.filterwarnings(EAGER_INPUT)
@@ -43,8 +40,8 @@ def test_the_threshold_is_stored_and_used(tmp_path, without_graphs):
   results = run(tmp_path / "run", task, depth_distillation=1.0)
   table = results["early_exit"]
   assert table["rows"][0] == {"threshold": 1.0, "metric": results["accuracy"], "layers": 2.0}
-  # With a tolerance of all points, the fastest.
-  assert table["threshold"] == min(table["rows"], key=lambda row: row["layers"])["threshold"]
+  rows = [exit_table.ExitRow(**row) for row in table["rows"]]
+  assert table["threshold"] == exit_table.fastest_row(rows).threshold
   printed = list(printed_lines(results))
   assert sum(line.endswith("stored") for line in printed) == 1
 
@@ -61,21 +58,17 @@ def test_the_threshold_is_stored_and_used(tmp_path, without_graphs):
     assert early.layers.mean() == pytest.approx(row["layers"], abs=1 / 13)
 
   # An evaluation prints the same table.
-  again = run(tmp_path / "run", task, do_train=False, train_depths=(), exit_tolerance=0.0)
+  again = run(tmp_path / "run", task, do_train=False, train_depths=())
   assert again["early_exit"] == table  # The stored threshold stays.
   assert TaskSpec.load(str(tmp_path / "run")) == spec
   # The flags of the training may stay.
   again = run(tmp_path / "run", task, do_train=False, depth_distillation=1.0)
   assert again["early_exit"] == table
-  # A finished run is the same run with another tolerance.
-  finished = run(tmp_path / "run", task, depth_distillation=1.0, exit_tolerance=0.0)
-  assert finished["early_exit"] == table
   # Another table and, at the least of the trained depths, no table; the stored threshold stays.
-  checkpoint = read_checkpoint(str(tmp_path / "run"))
-  start = dataclasses.replace(tiny_start(), checkpoint=checkpoint, source=checkpoint.path)
+  start = read_checkpoint(str(tmp_path / "run"))
   evaluation = {"start": start, "do_train": False, "train_depths": ()}
   other = tiny_task({"eval": made_up_texts(7, seed=8)})
-  again = run(tmp_path / "other", other, exit_tolerance=0.0, **evaluation)
+  again = run(tmp_path / "other", other, **evaluation)
   assert again["early_exit"]["rows"] != table["rows"]
   assert TaskSpec.load(str(tmp_path / "other")).exit_threshold == table["threshold"]
   shallow = run(tmp_path / "shallow", task, num_hidden_layers=1, **evaluation)
@@ -89,7 +82,12 @@ def test_the_table_leaves_the_thresholds_of_labels_as_they_are(tmp_path, without
     for number, text in enumerate(example.text for example in made_up_texts(24, seed=5))
   ]
   spec = TaskSpec(kind="multi_label", name="t", label_names=("a", "b"), max_seq_length=40)
-  task = MultiLabelTask(spec, {"train": examples, "eval": examples}, tokenizer=tokenizer())
+  task = LabelledTask(
+    spec,
+    {"train": examples, "eval": examples},
+    tokenizer=tokenizer(),
+    metrics=named_metrics("micro_f1"),
+  )
   results = run(tmp_path / "run", task)
   assert len(results["early_exit"]["rows"]) > 1
   stored = TaskSpec.load(str(tmp_path / "run")).thresholds

@@ -100,7 +100,7 @@ def test_the_directory_of_an_ensemble(members, tmp_path):
   assert [each["directory"] for each in results["candidates"]] == members
   mean = task.ensemble([task.stored(member, "test") for member in sorted(chosen)])
   rows = (tmp_path / "a/predictions_test.tsv").read_text().splitlines()[1:]
-  labels = list(map(task.label_text, task.predictions(mean)))
+  labels = list(map(task.labels.text, task.predictions(mean)))
   assert [row.split("\t")[1] for row in rows] == labels
   # The same again is allowed; other members are another ensemble.
   first = (tmp_path / "a/predictions_test.tsv").read_bytes()

@@ -2,12 +2,10 @@
 
 import dataclasses
 import json
-import shutil
 
 import keras
 import numpy as np
 import pytest
-from support import tiny_run
 from support.run_contents import check_directory, check_run, made_up_table, task_of_tables
 from support.synthetic_checkpoint import write_tf1
 from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_start, tiny_task
@@ -17,7 +15,6 @@ from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.checkpoints.checkpoint import read_checkpoint
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
-from albert_tf.finetuning.initialize import read_start
 from albert_tf.finetuning.results import lines, scores
 from albert_tf.finetuning.run import fine_tune
 from albert_tf.lock import DirectoryLock
@@ -27,7 +24,7 @@ SHORT = dataclasses.replace(
   QUICK,
   num_train_steps=0,
   num_train_epochs=1.0,
-  eval_steps=0,
+  save_checkpoints_steps=0,
   train_batch_size=4,
   eval_batch_size=4,
 )
@@ -56,8 +53,7 @@ def weights(directory):
 
 
 def start_from(directory):
-  checkpoint = read_checkpoint(str(directory))
-  return dataclasses.replace(tiny_start(), checkpoint=checkpoint, source=checkpoint.path)
+  return read_checkpoint(str(directory))
 
 
 def records(directory):
@@ -135,7 +131,7 @@ def test_what_a_finished_run_does_later(tmp_path):
     r"content of train examples .* → ": {"of": small_task(train_seed=8)},
     r"for one task.*'tiny', for 'other'": {"of": small_task(name="other"), "do_train": False},
     r"its own weights.*run_b/checkpoints.*--init_checkpoint": {
-      "start": dataclasses.replace(own, source=f"{folder}_b/checkpoints/best/model.ckpt-4"),
+      "start": dataclasses.replace(own, path=f"{folder}_b/checkpoints/best/model.ckpt-4"),
       "do_train": False,
     },
   }.items():
@@ -161,13 +157,13 @@ def test_only_the_encoder_comes_from_the_checkpoint(tmp_path):
   checkpoint = read_checkpoint(write_tf1(tmp_path / "pretrained", start.config, values))
   # Updates of size 0: the weights that were restored are those that are saved.
   settings = dataclasses.replace(SHORT, num_train_steps=1, num_warmup_steps=0, learning_rate=1e-30)
-  run(tmp_path / "run", settings, start=dataclasses.replace(start, checkpoint=checkpoint))
+  run(tmp_path / "run", settings, start=checkpoint)
   saved = weights(tmp_path / "run")
   encoder = [name for name in saved if name.startswith("bert/")]
   assert len(encoder) == len(saved) - 2
   assert all(np.array_equal(saved[name], values[name]) for name in encoder)
   lacking = {k: v for k, v in values.items() if "ffn_1/intermediate/output/dense/kernel" not in k}
-  broken = dataclasses.replace(start, checkpoint=dataclasses.replace(checkpoint, variables=lacking))
+  broken = dataclasses.replace(checkpoint, variables=lacking)
   with pytest.raises(UserError, match="intermediate/output/dense/kernel"):
     run(tmp_path / "broken", settings, start=broken)
 
@@ -184,7 +180,7 @@ def test_a_frozen_encoder_keeps_its_weights(tmp_path):
 
 
 @pytest.mark.slow
-def test_lamb_bfloat16_dropout_and_user_callbacks(tmp_path):
+def test_bfloat16_dropout_and_user_callbacks(tmp_path):
   seen = []
 
   class Watch(keras.callbacks.Callback):
@@ -192,7 +188,7 @@ def test_lamb_bfloat16_dropout_and_user_callbacks(tmp_path):
       seen.append(sorted(logs))
 
   settings = dataclasses.replace(
-    SHORT, optimizer="lamb", distribution=BFLOAT16, dropout=0.2, num_train_epochs=2.0
+    SHORT, distribution=BFLOAT16, albert_dropout=0.2, num_train_epochs=2.0
   )  # fmt: skip
   assert np.isfinite(run(tmp_path / "run", settings, callbacks=[Watch()])["loss"])
   by_class = ["val_f1", "val_f1_c0", "val_f1_c1"]
@@ -211,7 +207,7 @@ def test_what_is_refused_leaves_no_directory(tmp_path):
     "warm-up must end within the run": {"num_warmup_steps": 9, "seeds": (1, 2)},
     r"divisible.*gradient_accumulation_steps=3": {"gradient_accumulation_steps": 3},
     "max_position_embeddings=40": {"of": small_task(max_seq_length=64)},
-    "Without --do_train there must be weights": PREDICT,
+    "run/seed_1 without .*--seeds": {**PREDICT, "seeds": (1, 2)},
   }.items():
     with pytest.raises(UserError, match=message):
       run(tmp_path / "run", **changes)
@@ -224,7 +220,12 @@ def test_what_is_refused_leaves_no_directory(tmp_path):
 @pytest.mark.filterwarnings(EAGER_INPUT)
 def test_weights_that_are_not_finite_are_never_the_best(tmp_path):
   """One update by an immense rate: the loss before it is finite, and so is the accuracy after it."""
-  updates = {"num_train_steps": 2, "num_warmup_steps": 0, "eval_steps": 1, "learning_rate": 1e38}
+  updates = {
+    "num_train_steps": 2,
+    "num_warmup_steps": 0,
+    "save_checkpoints_steps": 1,
+    "learning_rate": 1e38,
+  }
   with eagerly(), pytest.raises(UserError, match=r"finite.*--learning_rate"):
     run(tmp_path / "run", **updates)
   assert not (tmp_path / "run/results.json").exists()
@@ -237,46 +238,6 @@ def test_a_directory_that_another_process_writes_in_is_refused(tmp_path):
   with pytest.raises(UserError, match="One process at a time"):
     run(tmp_path)
   assert [path.name for path in tmp_path.iterdir()] == ["lock.json"]
-
-
-@pytest.fixture(scope="module")
-def run_folder(tmp_path_factory):
-  """Configuration, tokenizer and weights, as a run directory has them."""
-  folder = tmp_path_factory.mktemp("run")
-  tiny_run.write_run(folder, AlbertForPreTraining(tiny_start().config), tiny_run.tokenizer())
-  return folder
-
-
-def test_a_start_of_weights_or_from_scratch(run_folder):
-  start = read_start(str(run_folder))
-  assert start.config == tiny_start().config
-  assert start.checkpoint.path == str(run_folder / "checkpoints/model.ckpt-10")
-  assert not read_start(str(run_folder), do_lower_case=False).tokenizer.config.do_lower_case
-  files = {
-    "spm_model_file": str(run_folder / "spm.model"),
-    "albert_config_file": str(run_folder / "albert_config.json"),
-  }
-  assert read_start("", from_scratch=True, **files).checkpoint is None
-  for options in ({}, {"from_scratch": True}):
-    with pytest.raises(UserError, match="--from_scratch with --albert_config_file"):
-      read_start("", **options)
-
-
-def test_a_wordpiece_vocabulary(run_folder, tmp_path):
-  """The Chinese models have one, by a name of its own."""
-  vocabulary = tmp_path / "vocab_chinese.txt"
-  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "天", "空", "sky", "##s"]
-  count = tiny_start().config.vocab_size
-  vocabulary.write_text("\n".join(pieces + [f"x{i}" for i in range(count - len(pieces))]) + "\n")
-  start = read_start(str(run_folder / "checkpoints/model.ckpt-10"), vocab_file=str(vocabulary))
-  assert start.tokenizer.encode("Skys 天空") == [7, 8, 5, 6]
-  (tmp_path / "albert_config.json").write_text(tiny_start().config.to_json_string())
-  for file in (run_folder / "checkpoints").glob("model.ckpt-10.*"):
-    shutil.copy(file, tmp_path)
-  assert read_start(str(tmp_path)).tokenizer.pieces == start.tokenizer.pieces
-  vocabulary.unlink()
-  with pytest.raises(UserError, match="--vocab_file"):
-    read_start(str(tmp_path))
 
 
 # ------------------------------------------------------------------ what a directory shows is of one thing
@@ -323,7 +284,7 @@ def test_results_and_predictions_are_of_one_table(tmp_path, without_graphs):
   run(tmp_path / "new", ONE_UPDATE, of=other, start=own, **EVALUATE)
   run(tmp_path / "new", ONE_UPDATE, of=task_of(**tests), start=own, **PREDICT)
   assert check_run(tmp_path / "new")["data"].keys() == {"eval", "test"}
-  moved = dataclasses.replace(own, source=f"{tmp_path}/else/checkpoints/best/model.ckpt-1")
+  moved = dataclasses.replace(own, path=f"{tmp_path}/else/checkpoints/best/model.ckpt-1")
   with pytest.raises(UserError, match=r"one set of weights.*run/checkpoints.*else/checkpoints"):
     run(tmp_path / "new", ONE_UPDATE, of=other, start=moved, **EVALUATE)
 

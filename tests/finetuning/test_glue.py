@@ -8,9 +8,8 @@ from support.tiny_finetuning import tokenizer
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks import glue
-from albert_tf.finetuning.tasks.glue import GlueTextTask
-from albert_tf.finetuning.tasks.text import METRICS, TextTask
-from albert_tf.finetuning.tasks.text_tables import TextExample
+from albert_tf.finetuning.tasks.glue import find_task, glue_task
+from albert_tf.finetuning.tasks.labelled import METRICS, LabelledTask, TextExample, named_metrics
 from albert_tf.tokenization import AlbertTokenizer
 
 COLUMNS = {  # Of the files for training.
@@ -48,11 +47,12 @@ def write_task(root, name):
 @pytest.mark.parametrize("name", COLUMNS)
 def test_each_layout(tmp_path, name, caplog):
   root = write_task(tmp_path, name)
-  task = GlueTextTask(name, data_dir=root, tokenizer=tokenizer(), max_seq_length=32)
-  found = glue.find_files(task.glue, f"{root}/{task.glue.folder}")
-  assert glue.read_splits(task.glue, found) == task.splits
+  of_glue = glue.TASKS[name]
+  task = glue_task(of_glue, data_dir=root, tokenizer=tokenizer(), max_seq_length=32)
+  found = glue.find_files(of_glue, f"{root}/{of_glue.folder}")
+  assert glue.read_splits(of_glue, found) == task.splits
   assert task.splits["train"] == task.splits["eval"]
-  expected = [[2.5], [5.0]] if name == "sts-b" else list(range(len(task.names)))
+  expected = [[2.5], [5.0]] if name == "sts-b" else list(range(task.spec.num_labels))
   np.testing.assert_array_equal(task.features("train").labels, expected)
   assert len(task.features("test")) == 1
   assert task.features("test").labels is None
@@ -62,7 +62,7 @@ def test_each_layout(tmp_path, name, caplog):
   assert x["segment_ids"][0].any() == task.spec.pair
   logits = np.array([[7.0, 1.0, 0.0][: task.spec.num_labels]])
   task.write_predictions({"logits": logits}, "test", str(tmp_path))
-  submission = tmp_path / f"submission/{task.glue.submission.get('test', task.glue.folder)}.tsv"
+  submission = tmp_path / f"submission/{of_glue.submission.get('test', of_glue.folder)}.tsv"
   label = "5.0000" if name == "sts-b" else task.spec.label_names[0]
   assert submission.read_text() == f"index\tprediction\n7\t{label}\n"
 
@@ -72,7 +72,7 @@ def test_mnli_has_two_evaluations_and_the_diagnostic_set(tmp_path, place):
   root = write_task(tmp_path, "mnli")
   (tmp_path / place).parent.mkdir()
   (tmp_path / place).write_text("index\tsentence1\tsentence2\n9\tA\tB\n")
-  task = GlueTextTask("mnli", data_dir=root, tokenizer=tokenizer(), max_seq_length=32)
+  task = glue_task(glue.TASKS["mnli"], data_dir=root, tokenizer=tokenizer(), max_seq_length=32)
   assert list(task.splits) == list(glue.TASKS["mnli"].files)
   right = {"logits": np.eye(3) * 5}
   assert task.evaluate(right, "eval_mismatched")["accuracy"] == 1.0
@@ -87,11 +87,11 @@ def test_packing_equals_the_original():
   recorded = golden_rows("glue_features")
   for length in {row["max_seq_length"] for row in recorded}:
     of_length = [row for row in recorded if row["max_seq_length"] == length]
-    task = TextTask(
+    task = LabelledTask(
       TaskSpec(kind="regression", name="glue", max_seq_length=length),
       {"test": [TextExample("0", row["text_a"], row["text_b"] or "") for row in of_length]},
       tokenizer=model,
-      metric_names=("pearson",),
+      metrics=named_metrics("pearson"),
     )
     (made,) = task.features("test").padded(length)
     for name, values in made.items():
@@ -125,14 +125,14 @@ def test_metrics_by_hand():
 
 def test_wrong_names_and_labels(tmp_path):
   with pytest.raises(UserError, match="mrpc"):
-    GlueTextTask("mrcp", data_dir="", tokenizer=None)
+    find_task("mrcp")
   with pytest.raises(UserError, match=r"train\.tsv"):
-    GlueTextTask("mrpc", data_dir=str(tmp_path), tokenizer=tokenizer())
+    glue_task(glue.TASKS["mrpc"], data_dir=str(tmp_path), tokenizer=tokenizer())
   (tmp_path / "train.tsv").write_text("sentence\tlabel\ngood\t1\nbad\t2\n")
-  task = GlueTextTask("SST-2", data_dir=str(tmp_path), tokenizer=tokenizer())
+  task = glue_task(glue.TASKS["sst-2"], data_dir=str(tmp_path), tokenizer=tokenizer())
   with pytest.raises(UserError, match="needs eval data"):
     task.features("eval")
   (tmp_path / "other").mkdir()
   (tmp_path / "other/dev.tsv").write_text("0\t1\t2\na\tb\tc\n")
   with pytest.raises(UserError, match="another task"):
-    GlueTextTask("sts-b", data_dir=str(tmp_path / "other"), tokenizer=tokenizer())
+    glue_task(glue.TASKS["sts-b"], data_dir=str(tmp_path / "other"), tokenizer=tokenizer())

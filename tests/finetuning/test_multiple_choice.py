@@ -1,6 +1,7 @@
 """Multiple choice: packing as in the original, metrics, RACE in both layouts, and tables."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from albert_tf.finetuning.tasks.choices import (
   choice_examples,
   read_race,
 )
-from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
+from albert_tf.finetuning.tasks.multiple_choice import multiple_choice_task
 
 
 def example(**changes):
@@ -48,7 +49,7 @@ def test_packing_equals_the_rule(max_seq_length, max_qa_length):
     example(context="the sky " * 40, **blanks),
     example(context="", question="", choices=("day", "day long", "the sky is blue and green")),
   ]
-  task = MultipleChoiceTask(splits={"test": examples}, tokenizer=tokenizer(), **sizes)
+  task = multiple_choice_task({"test": examples}, tokenizer=tokenizer(), **sizes)
   x, *_ = task.features("test").padded(max_seq_length)
   texts = [
     ["the grass is green", "the grass is small", "the grass is old trees"],
@@ -74,8 +75,8 @@ def test_scores_by_group_and_predictions(tmp_path):
   mixed = {"train": [example()], "eval": [example(id="row 5", choices=("a", "b"))]}
   options = {"tokenizer": tokenizer(), "max_seq_length": 24, "max_qa_length": 12}
   with pytest.raises(UserError, match="3 in the question q, 2 in the question row 5"):
-    MultipleChoiceTask(splits=mixed, **options)
-  task = MultipleChoiceTask(splits=splits, **options)
+    multiple_choice_task(mixed, **options)
+  task = multiple_choice_task(splits, **options)
   logits = np.log([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.7, 0.2, 0.1], [0.5, 0.25, 0.25]])
   wanted = {"accuracy": 0.75, "accuracy_middle": 1.0, "accuracy_high": 0.5}
   wanted["loss"] = -np.log([0.6, 0.5, 0.1, 0.5]).mean()
@@ -104,12 +105,11 @@ def table(*rows):
 
 def test_columns_for_each_choice_and_a_context():
   rows = [
-    {"passage": "p", "q": "", "a": "x", "b": 3.0, "gold": 1, "n": "first"},
-    {"passage": None, "q": "q", "a": "x", "b": 4, "gold": None, "n": ""},
+    {"passage": "p", "q": "", "a": "x", "b": 3.0, "gold": 1, "id": "first"},
+    {"passage": None, "q": "q", "a": "x", "b": 4, "gold": None, "id": ""},
   ]
   columns = ChoiceColumns(
     context_column="passage", question_column="q", choice_columns=("a", "b"), label_column="gold",
-    id_column="n",
   )  # fmt: skip
   first, second = choice_examples(table(*rows), columns)
   assert first == ("first", "p", "", ("x", "3"), "1", "")
@@ -122,7 +122,7 @@ def test_columns_for_each_choice_and_a_context():
   examples = choice_examples(table(*floats), ChoiceColumns(choice_names=("0", "1")))
   assert [(example.id, example.label) for example in examples] == [("0", "1"), ("1", "0")]
   options = {"tokenizer": tokenizer(), "max_seq_length": 24, "max_qa_length": 12}
-  task = MultipleChoiceTask(splits={"eval": [first]}, choice_names=("0", "1", "2"), **options)
+  task = multiple_choice_task({"eval": [first]}, choice_names=("0", "1", "2"), **options)
   assert task.gold("eval").tolist() == [1]
 
 
@@ -172,12 +172,13 @@ def test_both_layouts_give_the_same_questions(tmp_path):
   ids = ["high7.txt:0", "high7.txt:1", "high9.txt:0"]
   assert [example.id for example in one_file_each[:3]] == ids
   assert one_file_each[1].context == PASSAGE["article"]
-  assert len(read_race(str(tmp_path / "lines"), "dev", levels=["high"])) == 4
-  with pytest.raises(UserError, match=r"without train/middle"):
+  shutil.rmtree(tmp_path / "lines/dev/middle")
+  assert [example.group for example in read_race(str(tmp_path / "lines"), "dev")] == ["high"] * 4
+  with pytest.raises(UserError, match=r"files without train/middle"):
     read_race(str(tmp_path / "files"), "train")
 
 
 def test_a_passage_that_lacks_an_answer_is_refused(tmp_path):
   write(tmp_path / "train/high", "1.txt", {**PASSAGE, "answers": ["A"]})
   with pytest.raises(UserError, match="zip"):
-    read_race(str(tmp_path), "train", levels=["high"])
+    read_race(str(tmp_path), "train")

@@ -15,6 +15,7 @@ import pytest
 from support.commands.forked_commands import ForkedCommands
 from support.task_files import write_mrpc
 from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
+from support.tiny_run import write_pretrained
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.errors import StoppedError
@@ -27,14 +28,14 @@ from albert_tf.runs import checkpoint_store, run_directory
 SETTINGS = dataclasses.replace(
   QUICK,
   num_train_steps=10,
-  eval_steps=3,
+  save_checkpoints_steps=3,
   train_batch_size=4,
   eval_batch_size=8,
   classifier_dropout=0.1,
   train_depths=(1, 2),
 )
 # Fewer functions to trace, and fewer updates: one depth, evaluations after 2, 4 and 5.
-SIMPLE = dataclasses.replace(SETTINGS, num_train_steps=5, eval_steps=2, train_depths=())
+SIMPLE = dataclasses.replace(SETTINGS, num_train_steps=5, save_checkpoints_steps=2, train_depths=())
 
 
 class Killed(BaseException):
@@ -169,12 +170,10 @@ def test_killed_while_it_writes(tmp_path, undisturbed, folder, number):
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_the_command_stopped_at_random_times(tmp_path, replicas):
   write_mrpc(tmp_path / "MRPC", 60)
-  start = tiny_start(hidden_dropout_prob=0.1)
-  (tmp_path / "config.json").write_text(start.config.to_json_string())
-  start.tokenizer.save_pretrained(str(tmp_path))
+  write_pretrained(tmp_path / "pretrained", hidden_dropout_prob=0.1)
   flags = {
-    "task_name": "mrpc", "data_dir": tmp_path, "from_scratch": True, "albert_config_file": tmp_path / "config.json",
-    "spm_model_file": tmp_path / "spm.model", "do_train": True, "noexport": True, "noprogress": True,
+    "task_name": "mrpc", "data_dir": tmp_path, "init_checkpoint": tmp_path / "pretrained",
+    "do_train": True, "noexport": True,
     "max_seq_length": 32, "train_batch_size": 4, "num_train_steps": 900, "save_checkpoints_steps": 250,
     "num_virtual_devices": replicas, "distribution": "mirrored",
   }  # fmt: skip
@@ -203,7 +202,7 @@ def test_the_command_stopped_at_random_times(tmp_path, replicas):
 
 @pytest.mark.slow
 def test_one_of_several_seeds_killed_again_and_again(tmp_path):
-  settings = dataclasses.replace(SETTINGS, seeds=(1, 2), eval_steps=2)
+  settings = dataclasses.replace(SETTINGS, seeds=(1, 2), save_checkpoints_steps=2)
   run(tmp_path / "expected", settings)
   for step in (5, 7, 9):  # The second kill is within the second seed.
     killed(tmp_path / "run", step, settings)

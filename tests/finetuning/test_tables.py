@@ -1,7 +1,6 @@
 """Tables of users: four formats give the same task, and errors are reported."""
 
 import csv
-import dataclasses
 import json
 import re
 
@@ -15,16 +14,15 @@ from support.tiny_finetuning import tokenizer
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import TableColumns, hold_out, read_table
 from albert_tf.finetuning.tasks.choices import ChoiceColumns
-from albert_tf.finetuning.tasks.text import table_task
-from albert_tf.finetuning.tasks.text_tables import table_examples
+from albert_tf.finetuning.tasks.tables import table_examples, table_task
 
 ROWS = [
-  {"key": "r1", "question": 'the "blue" sky, old', "answer": "green", "stars": 10},
-  {"key": "r2", "question": "trees", "answer": "", "stars": 2},
-  {"key": "r3", "question": "sing", "answer": "all day", "stars": 10},
+  {"id": "r1", "question": 'the "blue" sky, old', "answer": "green", "stars": 10},
+  {"id": "r2", "question": "trees", "answer": "", "stars": 2},
+  {"id": "r3", "question": "sing", "answer": "all day", "stars": 10},
 ]
-COLUMNS = TableColumns(texts=("question", "answer"), label="stars", id="key")
-ONE_TEXT = TableColumns(texts=("text",), label="label")
+COLUMNS = TableColumns(text_columns=("question", "answer"), label_column="stars")
+ONE_TEXT = TableColumns()
 
 
 def write(path, rows=ROWS):
@@ -43,18 +41,18 @@ def write(path, rows=ROWS):
   return str(path)
 
 
-def task_of(columns, *, regression=False, **paths):
-  return table_task(paths, columns=columns, tokenizer=tokenizer(), regression=regression)
+def task_of(columns, *, kind="classification", **paths):
+  return table_task(paths, columns=columns, tokenizer=tokenizer(), kind=kind)
 
 
-def examples_of(path, columns, *, labelled=True):
-  return table_examples(read_table(str(path)), columns, labelled=labelled)
+def examples_of(path, columns, *, labelled=True, kind="classification"):
+  return table_examples(read_table(str(path)), columns, labelled=labelled, kind=kind)
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl", ".parquet"])
 def test_every_format_gives_the_same_task(tmp_path, suffix):
   train = write(tmp_path / f"train{suffix}")
-  texts = [{name: row[name] for name in ("key", "question", "answer")} for row in ROWS]
+  texts = [{name: row[name] for name in ("id", "question", "answer")} for row in ROWS]
   test = write(tmp_path / f"test{suffix}", texts)
   task = task_of(COLUMNS, train=train, eval=train, test=test)
   assert task.spec.label_names == ("2", "10")  # Numbers in their order.
@@ -71,7 +69,7 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
   lines = (tmp_path / "predictions_eval.tsv").read_text().splitlines()
   assert lines[0].split("\t") == ["id", "prediction", "label", "probability_2", "probability_10"]
   assert lines[1].split("\t") == ["r1", "10", "10", "0.119203", "0.880797"]
-  value = task_of(COLUMNS, train=train, eval=train, test=train, regression=True)
+  value = task_of(COLUMNS, train=train, eval=train, test=train, kind="regression")
   assert value.features("test").labels.tolist() == [[10.0], [2.0], [10.0]]
 
 
@@ -84,7 +82,7 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
     ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y", "label": 1}\n', "1 different labels"),
     # What would be a class of its own, or train on nothing.
     ("a.jsonl", '{"text": "x", "label": 1}\n\n{"text": "y"}\n', "none in line 3 of .*and 0 more"),
-    ("a.csv", 'text,label\n"x\ny",a\nz,\nz,nan\n', "line 4 of .*1 more.*--skip_incomplete_rows"),
+    ("a.csv", 'text,label\n"x\ny",a\nz,\nz,nan\n', "line 4 of .*1 more"),
     ("a.tsv", "text\tlabel\n \ta\n", "none in line 2 of"),
     # A stray quote would merge rows.
     ("a.csv", 'text,label\nx,a\n"abc,x\ndef" more,y\nz,b\n', "row at line 3 of"),
@@ -99,30 +97,33 @@ def test_a_broken_table_is_named(tmp_path, name, content, message):
 
 
 def test_labels_that_do_not_fit(tmp_path):
-  columns = TableColumns(texts=("question",), label="stars")
+  columns = TableColumns(text_columns=("question",), label_column="stars")
   train = write(tmp_path / "train.tsv")
   other = write(tmp_path / "eval.tsv", [{**row, "stars": "many"} for row in ROWS])
   task = task_of(columns, train=train, eval=other)
   with pytest.raises(UserError, match=r"eval data must be one of 2, 10\. Received: .*'many'"):
     task.features("eval")
   with pytest.raises(UserError, match=r"'many' in line 2 of .*eval\.tsv"):
-    task_of(columns, train=train, eval=other, regression=True)
-  with pytest.raises(UserError, match="--label_names"):
+    task_of(columns, train=train, eval=other, kind="regression")
+  with pytest.raises(UserError, match="--init_checkpoint"):
     task_of(columns, test=train)
   with pytest.raises(UserError, match="one column, or two"):
-    TableColumns(texts=("a", "b", "c"))
+    TableColumns(text_columns=("a", "b", "c"))
 
 
 def test_classes_of_different_sizes(tmp_path):
   """Weights of classes are in the training loss alone; a metric of one class chooses."""
   paths = {"train": write(tmp_path / "train.csv"), "eval": write(tmp_path / "eval.csv")}
-  options = {"columns": TableColumns(texts=("question",), label="stars"), "tokenizer": tokenizer()}
+  options = {
+    "columns": TableColumns(text_columns=("question",), label_column="stars"),
+    "tokenizer": tokenizer(),
+  }
   task = table_task(paths, **options, class_weights=["balanced"], best_metric="f1_2")
   # Of the classes 2 and 10 there are one and two rows: 3 / (2 · 1) and 3 / (2 · 2).
   np.testing.assert_allclose(task.features("train").weights, [0.75, 1.5, 0.75])
   assert task.features("eval").weights is None
   assert task.best_metric == "f1_2"
-  assert task.training_options == {"class_weights": ["balanced"], "best_metric": "f1_2"}
+  assert task.training_options == {"class_weights": [1.5, 0.75], "best_metric": "f1_2"}
   given = table_task(paths, **options, class_weights=["4", "1"])
   np.testing.assert_allclose(given.features("train").weights, [1, 4, 1])
   assert given.features("train").fingerprint() != task.features("train").fingerprint()
@@ -130,7 +131,7 @@ def test_classes_of_different_sizes(tmp_path):
     with pytest.raises(UserError, match=",".join(wrong)):
       table_task(paths, **options, class_weights=wrong)
   with pytest.raises(UserError, match="regression"):
-    table_task(paths, **options, regression=True, class_weights=["balanced"])
+    table_task(paths, **options, kind="regression", class_weights=["balanced"])
   with pytest.raises(UserError, match=r"macro_f1, f1_2, f1_10\. Received: loss"):
     table_task(paths, **options, best_metric="loss")
 
@@ -151,7 +152,7 @@ def test_an_empty_row_of_a_single_column_is_a_row(tmp_path, suffix, separator):
 TOPICS = {"the sky": ["air", "blue"], "old trees": [], "sing": ["air"], "all day": ["long", "air"]}
 NAMES = ("air", "blue", "long")
 GOLD = np.array([[1, 1, 0], [0, 0, 0], [1, 0, 0], [1, 0, 1]], np.float32)
-SEVERAL = TableColumns(label="labels", multi_label=True)
+SEVERAL = TableColumns(label_column="labels")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_labels_that_overlap(tmp_path, suffix, cell):
   """Names with commas and lists give the same task."""
   rows = [{"text": text, "labels": cell(labels)} for text, labels in TOPICS.items()]
   path = write(tmp_path / f"train{suffix}", rows)
-  task = task_of(SEVERAL, train=path, eval=path)
+  task = task_of(SEVERAL, kind="multi_label", train=path, eval=path)
   assert (task.spec.kind, task.spec.label_names) == ("multi_label", NAMES)
   np.testing.assert_array_equal(task.gold("eval"), GOLD)
 
@@ -176,7 +177,7 @@ def test_scores_of_labels_that_overlap(tmp_path):
   """They are those of scikit-learn; "eval" chooses the thresholds."""
   rows = [{"text": text, "labels": labels} for text, labels in TOPICS.items()]
   path = write(tmp_path / "a.jsonl", rows)
-  task = task_of(SEVERAL, train=path, eval=path, test=path)
+  task = task_of(SEVERAL, kind="multi_label", train=path, eval=path, test=path)
   np.testing.assert_array_equal(task.features("test").labels, GOLD)
   logits = np.array([[3.0, 1.0, -2.0], [0.5, 0.0, -4.0], [1.0, -1.0, -3.0], [-1.0, -2.0, 0.0]])
   found, p = task.evaluate({"logits": logits}), 1 / (1 + np.exp(-logits))
@@ -206,7 +207,6 @@ def test_scores_of_labels_that_overlap(tmp_path):
     ("a,b", "a,x", {}, "eval data must be one of a, b. Received: 'x' in the example with the id 1"),
     ("a,b", "a", {"label_names": ("a", "b", "c")}, "example. Received: none for c in 2 rows"),
     ('["a", "b"]', "a", {}, r'Received: \["a", "b"\] in line 3 of .*train\.tsv'),
-    ("a,b", "a", {"regression": True}, "--regression with --multi_label"),
     ("a", "a", {}, "2 to 1000 classes. Received: 1"),
   ],
 )
@@ -216,23 +216,19 @@ def test_labels_that_overlap_and_do_not_fit(tmp_path, train, evaluation, options
     rows = [{"text": "x", "labels": ""}, {"text": "y", "labels": label}]
     paths[split] = write(tmp_path / f"{split}.tsv", rows)
   with pytest.raises(UserError, match=message):
-    table_task(paths, columns=SEVERAL, tokenizer=tokenizer(), **options).features("eval")
+    table_task(
+      paths, columns=SEVERAL, tokenizer=tokenizer(), kind="multi_label", **options
+    ).features("eval")
 
 
 def test_rows_without_any_label_are_kept_and_counted(tmp_path, caplog):
   rows = [{"text": "x", "labels": None}, {"text": "y", "labels": ["a"]}]
   with caplog.at_level("INFO", logger="absl"):
-    examples = examples_of(write(tmp_path / "a.jsonl", rows), SEVERAL)
+    examples = examples_of(write(tmp_path / "a.jsonl", rows), SEVERAL, kind="multi_label")
   assert [example.label for example in examples] == [(), ("a",)]
   assert "1 of 2 rows have none of the labels" in caplog.text
   path = write(tmp_path / "test.tsv", [{"text": "x", "labels": ""}])  # Nothing to be scored.
-  assert examples_of(path, SEVERAL, labelled=False)[0].label is None
-
-
-def test_incomplete_rows_can_be_left_out(tmp_path):
-  path = write(tmp_path / "train.csv", [{"text": text, "label": "1"} for text in "ab cd"])
-  columns = dataclasses.replace(ONE_TEXT, skip_incomplete_rows=True)
-  assert [example.id for example in examples_of(path, columns)] == ["0", "1", "3", "4"]
+  assert examples_of(path, SEVERAL, labelled=False, kind="multi_label")[0].label is None
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl", ".parquet"])
@@ -253,7 +249,7 @@ def test_whole_numbers_are_the_same_classes_in_every_format(tmp_path, suffix):
 
 
 def test_the_answer_among_the_texts_is_refused():
-  columns = {"texts": ("question", "stars"), "label": "stars"}
+  columns = {"text_columns": ("question", "stars"), "label_column": "stars"}
   with pytest.raises(UserError, match=r"labels stars in --text_columns=question,stars"):
     TableColumns(**columns)
   with pytest.raises(UserError, match=r"labels c in --choice_columns=a,b,c"):
@@ -273,7 +269,7 @@ def test_the_answer_among_the_texts_is_refused():
 def test_labels_and_ids_that_are_probably_mistakes(tmp_path, caplog, name, rows, warning):
   cells = [{"id": example_id, "text": "x", "label": label} for example_id, label in rows]
   path = write(tmp_path / name, cells)
-  assert len(examples_of(path, dataclasses.replace(ONE_TEXT, id="id"))) == len(rows)
+  assert len(examples_of(path, ONE_TEXT)) == len(rows)
   if warning:
     assert f"{path}: " in caplog.text
   assert warning in caplog.text
@@ -295,8 +291,7 @@ def test_predictions_keep_every_character(tmp_path):
   rows = [{"id": example_id, "text": "x", "label": "c\td"} for example_id in ids]
   path = write(tmp_path / "a.csv", rows)
   other = write(tmp_path / "b.csv", [{"id": "1", "text": "x", "label": "b"}, rows[0]])
-  columns = dataclasses.replace(ONE_TEXT, id="id")
-  task = task_of(columns, train=other, eval=path)
+  task = task_of(ONE_TEXT, train=other, eval=path)
   task.write_predictions({"logits": np.array([[0.0, 1.0]] * 4)}, "eval", str(tmp_path))
   text = (tmp_path / "predictions_eval.tsv").read_bytes().decode()
   lines = text.removesuffix("\n").split("\n")[1:]

@@ -20,7 +20,7 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning import data
 from albert_tf.finetuning.tasks.choices import read_race
 from albert_tf.finetuning.tasks.squad.read import read_squad
-from albert_tf.finetuning.tasks.text_tables import table_examples
+from albert_tf.finetuning.tasks.tables import table_examples
 from albert_tf.records import Manifest, frame_record, read_records
 from albert_tf.records.manifest import Baseline, RecordFile, check_agreement
 from albert_tf.records.parse import decode_example
@@ -157,11 +157,11 @@ def description(path: str) -> None:
 
 
 def race(path: str) -> None:
-  read_race(path.removesuffix("train/high/all.txt"), "train", levels=["high"])
+  read_race(path.removesuffix("train/high/all.txt"), "train")
 
 
 def table(path: str) -> None:
-  columns = data.TableColumns(texts=("text",), label="label", id="id")
+  columns = data.TableColumns()
   table_examples(data.read_table(path), columns, labelled=True)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import os
 import pathlib
 import sys
 import tempfile
@@ -11,9 +12,10 @@ from typing import Any
 from fuzz.fuzzing import fuzz
 from hypothesis import strategies as st
 import pytest
+from support import tiny_run
 from support.commands.script_runs import SCRIPT_FOLDERS
 from support.run_contents import check_directory, made_up_table, task_of_tables
-from support.tiny_finetuning import QUICK, tiny_start
+from support.tiny_finetuning import QUICK
 from support.tiny_step import EAGER_INPUT, eagerly
 
 from albert_tf.checkpoints.checkpoint import find_checkpoint
@@ -21,7 +23,9 @@ from albert_tf.configs.task import TaskSpec, best_run
 from albert_tf.errors import UserError
 from albert_tf.keras_api import tasks
 
-SETTINGS = dataclasses.replace(QUICK, num_train_steps=1, train_batch_size=4, eval_steps=0)
+SETTINGS = dataclasses.replace(
+  QUICK, num_train_steps=1, train_batch_size=4, save_checkpoints_steps=0
+)
 TABLES = {
   "train": made_up_table("train", 4, seed=5),
   "dev": made_up_table("dev", 9, seed=6),
@@ -76,9 +80,10 @@ def run(finetune_command: Any, root: pathlib.Path, command: dict[str, Any]) -> N
   if not settings.do_train:
     weights = str(root / "run") if command["folder"] == "new" else ""
     trained = TaskSpec.find(best_run(weights or str(root / "run")))
-  start = tiny_start()
-  (root / "config.json").write_text(start.config.to_json_string())
-  start.tokenizer.save_pretrained(str(root))
+  if settings.do_train:
+    weights = str(root / "pretrained")
+    if not os.path.exists(weights):
+      tiny_run.write_pretrained(pathlib.Path(weights), max_position_embeddings=40)
   splits = {"eval": command["eval"], "test": command["test"]}
   if settings.do_train:
     splits["train"] = "train"
@@ -90,13 +95,10 @@ def run(finetune_command: Any, root: pathlib.Path, command: dict[str, Any]) -> N
     changed_flags={},
     flags_text="",
     init_checkpoint=weights,
-    from_scratch=settings.do_train,
-    albert_config_file=str(root / "config.json") if settings.do_train else "",
-    spm_model_file=str(root / "spm.model") if settings.do_train else "",
     output_dir=str(root / command["folder"]),
     export=command["export"],
   )
-  finetune_command.run(request, lambda *_: task)
+  finetune_command.run(task, request, finetune_command.read_start(request))
 
 
 def files_of(folder: pathlib.Path) -> dict[str, bytes]:

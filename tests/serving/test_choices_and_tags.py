@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.finetuning.tasks.choices import ChoiceExample
 from albert_tf.finetuning.tasks.conll import TaggedSentence
-from albert_tf.finetuning.tasks.multiple_choice import MultipleChoiceTask
+from albert_tf.finetuning.tasks.multiple_choice import multiple_choice_task
 from albert_tf.finetuning.tasks.tagging import align
 from albert_tf.serving.check import ODD_TEXTS
 from albert_tf.serving.signatures.token_classification import group_entities
@@ -39,8 +39,8 @@ def test_choices_equal_the_python_model(exported, tokenizer) -> None:
     ChoiceExample(id=question, context=context, question=question, choices=tuple(choices))
     for context, question, choices in zip(CONTEXTS, QUESTIONS, CHOICES, strict=True)
   ]
-  task = MultipleChoiceTask(
-    splits={"test": examples}, tokenizer=tokenizer, max_seq_length=24, max_qa_length=10
+  task = multiple_choice_task(
+    {"test": examples}, tokenizer=tokenizer, max_seq_length=24, max_qa_length=10
   )
   rows, *_ = task.features("test").padded(24)
   columns = {"context": CONTEXTS, "question": QUESTIONS, "choices": CHOICES}

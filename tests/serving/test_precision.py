@@ -95,7 +95,7 @@ def test_the_ranges_of_each_pass_are_its_own(exported):
 
 def test_without_texts_nothing_is_written(exported, tmp_path):
   model = loaded(exported, "pair")
-  with pytest.raises(UserError, match="none.*--calibration_file"):
+  with pytest.raises(UserError, match=r"none.*--calibration_file"):
     model.export(tmp_path / "1", precision="bfloat16")
   assert not (tmp_path / "1").exists()
 

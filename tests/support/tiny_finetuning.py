@@ -1,14 +1,16 @@
 """A tiny encoder and tasks on made-up sentences that can be learned, for tests of fine-tuning."""
 
+import functools
+
 import numpy as np
 from support.tiny_run import WORDS, tokenizer
 
+from albert_tf.checkpoints.checkpoint import Checkpoint
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
-from albert_tf.finetuning.initialize import Start
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.finetuning.tasks.text import TextTask
-from albert_tf.finetuning.tasks.text_tables import TextExample
+from albert_tf.finetuning.tasks.labelled import LabelledTask, TextExample, named_metrics
+from albert_tf.modeling.name_map import variable_entries
 from albert_tf.runs.settings import DistributionConfig
 
 # A learning rate at which random weights learn 64 examples by heart in seconds.
@@ -17,17 +19,17 @@ QUICK = FineTuneSettings(
   eval_batch_size=16,
   learning_rate=3e-3,
   num_train_steps=200,
-  eval_steps=100,
+  save_checkpoints_steps=100,
   classifier_dropout=0.0,
   distribution=DistributionConfig(distribution="one_device"),
-  verbose=False,
 )
 
 BFLOAT16 = DistributionConfig(distribution="one_device", mixed_precision="bfloat16")
 
 
+@functools.cache
 def tiny_start(**config):
-  """Random weights of a narrow model."""
+  """Random weights of a narrow model that was only pretrained."""
   sizes = {
     "embedding_size": 16,
     "hidden_size": 32,
@@ -37,10 +39,20 @@ def tiny_start(**config):
     "max_position_embeddings": 40,
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
-    "initializer_range": 0.3,  # Random features that differ: a narrow model learns by heart from them.
+    "initializer_range": 0.3,
   }
-  model = AlbertConfig.from_name("tiny", vocab_size=tokenizer().vocab_size, **{**sizes, **config})
-  return Start(config=model, tokenizer=tokenizer(), checkpoint=None, source="random weights")
+  size = AlbertConfig.from_name("tiny", vocab_size=tokenizer().vocab_size, **{**sizes, **config})
+  rng = np.random.default_rng(1)
+  variables = {}
+  for entry in variable_entries(size):
+    # Random features that differ: a narrow model learns by heart from them.
+    values = rng.normal(scale=0.3, size=entry.shape)
+    if entry.name.endswith("gamma"):
+      values = np.ones(entry.shape)
+    elif not entry.name.endswith(("kernel", "embeddings")):
+      values = np.zeros(entry.shape)
+    variables[entry.name] = values.astype(np.float32)
+  return Checkpoint(config=size, variables=variables, path="random weights", directory="nowhere")
 
 
 def made_up_texts(count, *, pair=False, classes=2, regression=False, labelled=True, seed=0):
@@ -60,7 +72,7 @@ def made_up_texts(count, *, pair=False, classes=2, regression=False, labelled=Tr
 
 
 def tiny_task(splits, *, pair=False, classes=2, regression=False, name="tiny", max_seq_length=40):
-  """A task on texts; splits as `TextTask` takes them."""
+  """A task on texts; splits as `LabelledTask` takes them."""
   spec = TaskSpec(
     kind="regression" if regression else "classification",
     name=name,
@@ -71,4 +83,4 @@ def tiny_task(splits, *, pair=False, classes=2, regression=False, name="tiny", m
   metrics = ("pearson", "spearman") if regression else ("accuracy", "f1")
   if classes > 2:
     metrics = ("accuracy", "macro_f1")
-  return TextTask(spec, splits, tokenizer=tokenizer(), metric_names=metrics)
+  return LabelledTask(spec, splits, tokenizer=tokenizer(), metrics=named_metrics(*metrics))

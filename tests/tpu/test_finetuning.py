@@ -16,7 +16,7 @@ CORES = 2
 TRAINING = flags_of("""
   --do_train --do_predict --train_batch_size=8 --eval_batch_size=6 --num_train_steps=6 --save_checkpoints_steps=3
   --learning_rate=0.002 --albert_dropout=0 --classifier_dropout=0 --mixed_precision=float32
-  --noprogress --noexport
+  --noexport
 """)
 # Keras 2 sums the loss that it shows over the cores in every micro-batch; the emulator has no sums within loops.
 PARTS = 2 if KERAS_3 else 1
@@ -46,7 +46,7 @@ def families(tmp_path_factory):
   race = flags_of(f"--data_dir={data}/RACE --max_seq_length=32 --max_qa_length=16")
   tagging = flags_of(f"""
     --train_file={data}/ner/train.txt --eval_file={data}/ner/dev.txt --test_file={data}/ner/test.txt
-    --task_name=ner --max_seq_length=16
+    --max_seq_length=16
   """)
   return data, {
     "run_glue": {"mrpc": mrpc | LEAN},

@@ -43,7 +43,7 @@ def load(path):
 
 def run(script, commands):
   """Runs a command in one process with each of `commands`, name → flags."""
-  common = ["--noprogress", "--distribution=one_device"]
+  common = ["--distribution=one_device"]
   done = run_script(script, [[*common, *flags] for flags in commands.values()])
   return dict(zip(commands, done, strict=True))
 
@@ -59,7 +59,7 @@ def squad(folder):
   train, elsewhere = training(folder, *sizes, "--learning_rate=0.01"), f"--output_dir={folder}/x"
   commands = {
     "2.0": [*train, "--version=2.0", f"--train_file={folder}/train.json", f"--predict_file={folder}/dev.json",
-            f"--output_dir={folder}/two", "--selection_split=train", "--held_out_fraction=0.3"],
+            f"--output_dir={folder}/two", "--selection_split=train", "--eval_fraction=0.3"],
     # Nothing but the run, the questions and a place: everything else is the run's.
     "new questions": ["--do_predict", f"--init_checkpoint={folder}/two", f"--predict_file={folder}/new.json",
                       f"--output_dir={folder}/answers"],
@@ -153,7 +153,7 @@ def test_entities_and_parts_of_speech(folder):
   files = {"train": "train", "eval": "dev", "test": "test"}
   commands = {
     "ner": [*train, *(f"--{split}_file={folder}/{name}.txt" for split, name in files.items()),
-            f"--output_dir={folder}/ner", "--do_predict", "--task_name=ner"],
+            f"--output_dir={folder}/ner", "--do_predict"],
     "later": [f"--test_file={folder}/untagged.jsonl", f"--output_dir={folder}/ner", "--do_predict"],
     "pos": [*train, f"--train_file={folder}/pos.jsonl", f"--eval_file={folder}/pos.jsonl",
             f"--output_dir={folder}/pos", "--noexport"],

@@ -15,6 +15,9 @@ from albert_tf import files
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.keras_api.examples import Examples
+from albert_tf.keras_api.task_model import TaskModel
+from albert_tf.keras_api.tasks import CLASS_OF_KIND
+from albert_tf.tokenization import Tokenizer
 
 UNNAMED_OUTPUT = "logits"  # How `Outputs` names the output of a model that has one.
 
@@ -47,6 +50,7 @@ class FineTuningTask(abc.ABC):
     spec: the description of the task, which decides the model. A run saves
       `spec.with_thresholds(metrics)` as `task.json`.
     best_metric: name of the metric that chooses the best checkpoint; higher is better.
+    tokenizer: that of the weights, with which the data are read.
     head_options: arguments of the head, except number of labels and dropout, which the run sets.
     training_options: further values on which the weights depend, for the run's identity.
     loss_weights: argument of Keras' `compile`.
@@ -57,12 +61,18 @@ class FineTuningTask(abc.ABC):
 
   spec: TaskSpec
   best_metric: str
+  tokenizer: Tokenizer
   head_options: Mapping[str, Any] = {}
   training_options: Mapping[str, Any] = {}
   loss_weights: Mapping[str, float] | None = None
   splits: Mapping[str, Any]
   sources: Mapping[str, str] = {}
   has_one_set_of_predictions: bool = False
+
+  @property
+  def model_class(self) -> type[TaskModel]:
+    """The class of its model."""
+    return CLASS_OF_KIND[self.spec.kind]
 
   @abc.abstractmethod
   def features(self, split: str) -> Examples:

@@ -3,7 +3,7 @@
 It does not import TensorFlow; `multiple_choice.py` makes the task of these questions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import os
 import string
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from albert_tf.finetuning.data import (
 )
 from albert_tf.settings import Settings, setting
 
-LEVELS = ("middle", "high")  # RACE's school levels.
+_LEVELS = ("middle", "high")  # RACE's school levels.
 _RACE_LINES = "all.txt"
 
 
@@ -38,17 +38,16 @@ class ChoiceExample(NamedTuple):
 # ------------------------------------------------------------------ RACE
 
 
-def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> list[ChoiceExample]:
+def read_race(data_dir: str, split: str) -> list[ChoiceExample]:
   """Reads the questions of one split in the order of the files' names, each with its level as group.
 
   The files of `{train,dev,test}/{middle,high}/` have a JSON object in each line, which is a
   passage. The data set has one file for each passage. The original ALBERT has one file `all.txt`;
-  if it is there, only it is read.
+  if it is there, only it is read. A level may be missing.
 
   Args:
     data_dir: the folder `RACE`, or the folder that contains it.
     split: train, dev or test.
-    levels: middle, high or both.
 
   Raises:
     UserError: there are no files, or a passage does not have RACE's format.
@@ -56,8 +55,7 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
   Reference: Lai et al. 2017, arXiv 1704.04683.
   """
   examples = []
-  for level in levels:
-    folder = _race_folder(data_dir, split, level)
+  for level, folder in _level_folders(data_dir, split).items():
     names = [name for name in files.listdir(folder) if name.endswith(".txt")]
     # all.txt was made from the other files: both together would be every question twice.
     if _RACE_LINES in names:
@@ -70,15 +68,16 @@ def read_race(data_dir: str, split: str, *, levels: Sequence[str] = LEVELS) -> l
   return examples
 
 
-def _race_folder(data_dir: str, split: str, level: str) -> str:
+def _level_folders(data_dir: str, split: str) -> dict[str, str]:
+  """The school levels of a split, and their folders."""
   for root in (os.path.join(data_dir, "RACE"), data_dir):
-    folder = os.path.join(root, split, level)
-    if files.exists(folder):
-      return folder
+    folders = {level: os.path.join(root, split, level) for level in _LEVELS}
+    found = {level: folder for level, folder in folders.items() if files.exists(folder)}
+    if found:
+      return found
   raise UserError(
     "RACE must be in {train,dev,test}/{middle,high}/ of --data_dir or of its folder RACE. Received: "
-    f"{data_dir} without {split}/{level}. If one level is all there is, give --middle_only or "
-    "--high_only."
+    f"--data_dir={data_dir} without {split}/middle and {split}/high. Name another folder."
   )
 
 
@@ -120,7 +119,6 @@ class ChoiceColumns(Settings):
   choice_names: tuple[str, ...] = setting(
     tuple(string.ascii_uppercase), "Labels of the choices in order, such as 0,1,2,3."
   )
-  id_column: str = setting("", "Column of the rows' names in predictions. Default: numbers from 0.")
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -138,7 +136,7 @@ def choice_examples(
     UserError: a column is missing, or a choice is empty.
   """
   # A column that is not named is "".
-  needed = [columns.context_column, columns.question_column, columns.id_column]
+  needed = [columns.context_column, columns.question_column]
   needed.extend(columns.choice_columns)
   if labelled:
     needed.append(columns.label_column)
@@ -147,9 +145,7 @@ def choice_examples(
     "--context_column, --question_column, --choice_columns and --label_column",
   )
   examples = []
-  for number, (row, example_id) in enumerate(
-    zip(table.rows, row_ids(table, columns.id_column), strict=True)
-  ):
+  for number, (row, example_id) in enumerate(zip(table.rows, row_ids(table), strict=True)):
     example = _example(row, columns, where=table.where(number))
     examples.append(example._replace(id=example_id))
   return examples

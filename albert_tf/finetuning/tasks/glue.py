@@ -5,15 +5,12 @@ import os
 from typing import NamedTuple
 
 from absl import logging
-import numpy as np
 
 from albert_tf import files
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import read_lines
-from albert_tf.finetuning.tasks.base import Outputs, write_tsv
-from albert_tf.finetuning.tasks.text import TextTask
-from albert_tf.finetuning.tasks.text_tables import TextExample
+from albert_tf.finetuning.tasks.labelled import LabelledTask, Metric, TextExample, named_metrics
 from albert_tf.tokenization import Tokenizer
 
 # ------------------------------------------------------------------ the tasks
@@ -31,16 +28,17 @@ _DIAGNOSTIC_FILE = "diagnostic/diagnostic.tsv"  # Another name under which AX.ts
 
 
 class GlueTask(NamedTuple):
-  """One task of GLUE."""
+  """One task of GLUE, or one of your own in such files."""
 
   folder: str  # As GLUE names it, also of its submission file.
   texts: tuple[str, ...] = ("sentence1", "sentence2")  # Their columns.
   label: str = "label"  # Its column.
   label_names: tuple[str, ...] = ("0", "1")  # Empty: regression.
-  metrics: tuple[str, ...] = ("accuracy",)  # The first decides.
+  metrics: Mapping[str, Metric] = named_metrics("accuracy")  # The first chooses the weights.
   columns: tuple[str, ...] = ()  # Names by position where train and dev have no header.
   files: Mapping[str, str] = _FILES
-  submission: Mapping[str, str] = {}  # Split → its file.
+  submission: Mapping[str, str] = {}  # Split → name of its file; empty: "test" → the folder.
+  submitted_range: tuple[float, float] | None = None  # Of values; GLUE refuses others.
 
   @property
   def name(self) -> str:
@@ -53,14 +51,28 @@ _ALL_TASKS = (
   GlueTask(
     "CoLA",
     texts=("sentence",),
-    metrics=("matthews_correlation", "accuracy"),
+    metrics=named_metrics("matthews_correlation", "accuracy"),
     columns=("source", "label", "mark", "sentence"),
   ),
   GlueTask("SST-2", texts=("sentence",)),
-  GlueTask("MRPC", texts=("#1 String", "#2 String"), label="Quality", metrics=("accuracy", "f1")),
-  GlueTask("STS-B", label="score", label_names=(), metrics=("pearson", "spearman")),
   GlueTask(
-    "QQP", texts=("question1", "question2"), label="is_duplicate", metrics=("accuracy", "f1")
+    "MRPC",
+    texts=("#1 String", "#2 String"),
+    label="Quality",
+    metrics=named_metrics("accuracy", "f1"),
+  ),
+  GlueTask(
+    "STS-B",
+    label="score",
+    label_names=(),
+    metrics=named_metrics("pearson", "spearman"),
+    submitted_range=(0.0, 5.0),
+  ),
+  GlueTask(
+    "QQP",
+    texts=("question1", "question2"),
+    label="is_duplicate",
+    metrics=named_metrics("accuracy", "f1"),
   ),
   GlueTask(
     "MNLI",
@@ -142,12 +154,8 @@ def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
     if not set(needed) <= set(row):  # QQP's release has some.
       continue
     texts = [row[name] for name in task.texts]
-    label = None
-    if not is_test:
-      label = row[task.label].strip()
-    example_id = str(number)
-    if has_numbers:
-      example_id = cells[0]
+    label = None if is_test else row[task.label].strip()
+    example_id = cells[0] if has_numbers else str(number)
     examples.append(TextExample(example_id, *texts)._replace(label=label))
   if len(examples) < len(rows):
     num_short = len(rows) - len(examples)
@@ -158,52 +166,47 @@ def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
 # ------------------------------------------------------------------ the task
 
 
-class GlueTextTask(TextTask):
-  """A task of GLUE.
+def glue_task(
+  task: GlueTask, *, data_dir: str, tokenizer: Tokenizer, max_seq_length: int = 512
+) -> LabelledTask:
+  """Reads the files of a task of GLUE, and makes the task of them.
 
   Args:
-    name: name of the task, such as "mrpc"; see `TASKS`.
+    task: one of `TASKS`, or another one.
     data_dir: the task's folder, or the folder that contains it.
     tokenizer: tokenizer of the weights.
     max_seq_length: S; 512 in the paper. 128 is enough for all tasks except RTE and QNLI.
 
   Raises:
-    UserError: the task is unknown, or files or columns are missing.
+    UserError: files or columns are missing.
 
   Reference: Wang et al. 2019, arXiv 1804.07461.
   """
+  spec = TaskSpec(
+    kind="classification" if task.label_names else "regression",
+    name=task.name,
+    label_names=task.label_names,
+    pair=len(task.texts) > 1,
+    max_seq_length=max_seq_length,
+  )
+  paths = find_files(task, data_dir)
+  submission = task.submission or {"test": task.folder}
+  return LabelledTask(
+    spec,
+    read_splits(task, paths),
+    tokenizer=tokenizer,
+    metrics=task.metrics,
+    sources=paths,
+    submission={split: f"{name}.tsv" for split, name in submission.items()},
+    submitted_range=task.submitted_range,
+  )
 
-  def __init__(self, name: str, *, data_dir: str, tokenizer: Tokenizer, max_seq_length: int = 512):
-    glue = TASKS.get(name.lower())
-    if glue is None:
-      raise UserError(
-        f"task_name must be one of {', '.join(TASKS)}, custom. Received: {name!r}. A table of your "
-        "own is 'custom'."
-      )
-    self.glue = glue
-    spec = TaskSpec(
-      kind="classification" if glue.label_names else "regression",
-      name=glue.name,
-      label_names=glue.label_names,
-      pair=len(glue.texts) > 1,
-      max_seq_length=max_seq_length,
+
+def find_task(name: str) -> GlueTask:
+  """The task of GLUE with this name, such as "mrpc"; raises `UserError` if there is none."""
+  if name not in TASKS:
+    raise UserError(
+      f"task_name must be one of {', '.join(TASKS)}, custom. Received: {name!r}. A table of your "
+      "own is 'custom'."
     )
-    self.sources = find_files(glue, data_dir)
-    splits = read_splits(glue, self.sources)
-    super().__init__(spec, splits, tokenizer=tokenizer, metric_names=glue.metrics)
-
-  def write_predictions(self, outputs: Outputs, split: str, directory: str) -> None:
-    """Also writes `submission/<name>.tsv` for GLUE's site, for test splits."""
-    super().write_predictions(outputs, split, directory)
-    if not split.startswith("test"):
-      return
-    predictions = self.predictions(outputs)
-    if self.spec.kind == "regression":
-      predictions = np.clip(predictions, 0.0, 5.0)  # STS-B's scale; GLUE refuses others.
-    rows = [("index", "prediction")]
-    for example, prediction in zip(self.splits[split], predictions, strict=True):
-      rows.append((example.id, self.label_text(prediction)))
-    folder = os.path.join(directory, "submission")
-    files.makedirs(folder)
-    name = self.glue.submission.get(split, self.glue.folder)
-    write_tsv(os.path.join(folder, f"{name}.tsv"), rows)
+  return TASKS[name]

@@ -62,15 +62,13 @@ class TaggingTask(FineTuningTask):
     label_names: Sequence[str] = (),
   ):
     self.splits = splits
-    self._tokenizer = tokenizer
+    self.tokenizer = tokenizer
     # A trained model keeps its tags, whatever tags the new data have.
     names = tuple(label_names) or _tags_by_frequency(splits)
     self.spec = TaskSpec(
       kind="token_classification", name=name, label_names=names, max_seq_length=max_seq_length
     )
-    self.best_metric = "accuracy"
-    if marks_entities(names):
-      self.best_metric = "f1"
+    self.best_metric = "f1" if marks_entities(names) else "accuracy"
 
   def features(self, split: str) -> Examples:
     features, _ = self._aligned(split)
@@ -81,7 +79,7 @@ class TaggingTask(FineTuningTask):
     label_ids = {tag: index for index, tag in enumerate(self.spec.label_names)}
     return align(
       self.split(split),
-      self._tokenizer,
+      self.tokenizer,
       label_ids=label_ids,
       max_seq_length=self.spec.max_seq_length,
     )
@@ -105,19 +103,15 @@ class TaggingTask(FineTuningTask):
   def predict(self, outputs: Outputs, split: str) -> list[list[str]]:
     """Predicts a tag for every word of every sentence."""
     names = self.spec.label_names
-    tag_without_tokens = OUTSIDE
-    if OUTSIDE not in names:
-      tag_without_tokens = names[0]
+    tag_without_tokens = OUTSIDE if OUTSIDE in names else names[0]
 
     # The tags of all words, one sentence after the other.
     tag_ids = [np.argmax(row, axis=-1) for row in outputs[UNNAMED_OUTPUT]]
     _, places = self._aligned(split)
     tags = []
     for row, position in places.tolist():
-      tag = tag_without_tokens
-      if row != _NO_PLACE:
-        tag = names[tag_ids[row][position]]
-      tags.append(tag)
+      has_tokens = row != _NO_PLACE
+      tags.append(names[tag_ids[row][position]] if has_tokens else tag_without_tokens)
 
     # The same tags, sentence by sentence.
     remaining = iter(tags)

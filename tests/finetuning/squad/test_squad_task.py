@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.checkpoint import read_checkpoint
 from albert_tf.errors import UserError
-from albert_tf.finetuning.initialize import read_start
 from albert_tf.finetuning.run import fine_tune
 from albert_tf.finetuning.tasks.squad.read import read_splits
 from albert_tf.finetuning.tasks.squad.settings import SquadFiles, SquadSettings
@@ -66,8 +65,7 @@ def test_losses_are_the_originals():
 @pytest.mark.filterwarnings(EAGER_INPUT)
 def test_the_originals_checkpoint_answers(tmp_path, tokenizer):
   """Predicts with a checkpoint of the original's code, for files with and without answers."""
-  files = {"albert_config_file": TINY_CONFIG, "spm_model_file": SPM_MODEL}
-  start = read_start(golden_checkpoint("tiny_squad_v2"), **files)
+  start = read_checkpoint(golden_checkpoint("tiny_squad_v2"), config_file=TINY_CONFIG)
   answers = {}
   for answered in (True, False):
     path = write(tmp_path / "a.json", 2, answers=answered)
@@ -122,9 +120,7 @@ def fake_outputs(features, null_scores):
 def test_held_out_questions_choose_and_others_are_reported(tmp_path, tokenizer):
   """Null scores of the reported file are 10 higher, so its best threshold would differ."""
   train, predict = write(tmp_path / "train.json", 10), write(tmp_path / "predict.json", 6)
-  files = SquadFiles(
-    squad_version="2.0", train_file=train, predict_file=predict, held_out_fraction=0.3
-  )
+  files = SquadFiles(squad_version="2.0", train_file=train, predict_file=predict, eval_fraction=0.3)
   task = SquadTask(read_splits(files), version="2.0", settings=SIZES, tokenizer=tokenizer)
   counts = {split: len(each.data.questions) for split, each in task.splits.items()}
   assert (counts["train"] + counts["eval"], counts["test"]) == (60, 36)
@@ -159,13 +155,12 @@ def test_the_one_set_of_predictions_is_named(tmp_path, tokenizer):
   """It is of `data.test` where results.json has it, else of `data.eval`."""
   paths = {name: write(tmp_path / f"{name}.json", 1, seed=n) for n, name in enumerate("abc")}
   train = write(tmp_path / "train.json", 2)
-  files = {"albert_config_file": TINY_CONFIG, "spm_model_file": SPM_MODEL}
-  start = read_start(golden_checkpoint("tiny_squad_v2"), **files)
+  start = read_checkpoint(golden_checkpoint("tiny_squad_v2"), config_file=TINY_CONFIG)
   run = tmp_path / "run"
-  settings = dataclasses.replace(QUICK, num_train_steps=1, eval_steps=0)
+  settings = dataclasses.replace(QUICK, num_train_steps=1, save_checkpoints_steps=0)
 
   def command(start=start, *, threshold=None, **sources):
-    data = read_splits(SquadFiles(squad_version="2.0", held_out_fraction=0.5, **sources))
+    data = read_splits(SquadFiles(squad_version="2.0", eval_fraction=0.5, **sources))
     options = {"settings": SIZES, "tokenizer": tokenizer, "threshold": threshold}
     task = SquadTask(data, version="2.0", **options)
     does = {"do_train": "train_file" in sources, "do_predict": "predict_file" in sources}
@@ -181,8 +176,7 @@ def test_the_one_set_of_predictions_is_named(tmp_path, tokenizer):
   trained = command(train_file=train, predict_file=paths["a"])
   assert trained["data"].keys() == {"eval", "test"}
   assert "test" not in command(train_file=train)["data"]
-  checkpoint = read_checkpoint(str(run))
-  own = dataclasses.replace(start, checkpoint=checkpoint, source=checkpoint.path)
+  own = read_checkpoint(str(run))
   unanswered = write(tmp_path / "c.json", 1, answers=False)
   assert "test_f1" not in command(own, threshold=0.0, predict_file=unanswered)
   with pytest.raises(UserError, match=r"b\.json \(.*train\.json \(.*--init_checkpoint"):

@@ -67,7 +67,7 @@ def steps(place: Callable[[str], str], work_dir: pathlib.Path) -> dict[str, Step
   """
   glue = f"""
     --task_name=MRPC --data_dir={place("glue")} --init_checkpoint={place("run")} --output_dir={place("mrpc")}
-    --do_train --do_eval --max_seq_length=32 --train_batch_size=8 --num_train_steps=6 --warmup_step=1
+    --do_train --do_eval --max_seq_length=32 --train_batch_size=8 --num_train_steps=6 --num_warmup_steps=1
     --save_checkpoints_steps=3
   """
   export = f"--model=fill_mask --init_checkpoint={place('run')} --output_dir={place('fill_mask')}"

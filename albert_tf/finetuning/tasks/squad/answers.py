@@ -203,14 +203,10 @@ def merge_answers(models: Sequence[Sequence[Decoded]], *, n_best_size: int) -> l
     means = {text: math.fsum(values) / len(answers) for text, values in probabilities.items()}
     candidates = []
     for text in sorted(means, key=lambda text: (-means[text], text))[:n_best_size]:
-      score = NO_ANSWER_SCORE
-      if means[text] > 0:
-        score = math.log(means[text])
+      score = math.log(means[text]) if means[text] > 0 else NO_ANSWER_SCORE
       candidates.append(Candidate(text, score, 0.0))
     null_scores = [answer.null_score for answer in answers if answer.null_score is not None]
-    null_score = None
-    if null_scores:
-      null_score = mean_logit(null_scores)
+    null_score = mean_logit(null_scores) if null_scores else None
     merged.append(Decoded(candidates or [NO_CANDIDATE], null_score))
   return merged
 

@@ -46,7 +46,7 @@ def read_splits(source: SquadFiles) -> dict[str, SquadData]:
     full = data["train"]
     train, evaluation = hold_out(
       full.questions,
-      source.held_out_fraction,
+      source.eval_fraction,
       source=source.train_file,
       groups=[question.article for question in full.questions],
     )

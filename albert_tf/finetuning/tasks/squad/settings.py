@@ -63,10 +63,6 @@ class SquadFiles(Settings):
     "Questions that choose checkpoint and threshold: a part of --train_file, or all of --predict_file "
     "(as the original does; scores are optimistic).",
   )
-  held_out_fraction: float = setting(
+  eval_fraction: float = setting(
     0.05, "Share of the training questions to hold out, as whole articles.", above=0.0, below=1.0
-  )
-  null_score_diff_threshold: float | None = setting(
-    None,
-    "2.0: no answer if the null score is at least this. Default: the best one, or the fine-tuned run's.",
   )

@@ -31,7 +31,8 @@ class SquadTask(FineTuningTask):
     version: "1.1" or "2.0".
     settings: sizes in tokens.
     tokenizer: tokenizer of the weights.
-    threshold: 2.0: no answer if the null score is at least this; None: the best one for "eval".
+    threshold: 2.0: that of a fine-tuned run, no answer if the null score is at least this; None: the
+      best one for "eval".
   """
 
   best_metric = "f1"
@@ -48,6 +49,7 @@ class SquadTask(FineTuningTask):
   ):
     self.version = version
     self.settings = settings
+    self.tokenizer = tokenizer
     self.sources = {split: of_split.source for split, of_split in data.items()}
     self.splits: dict[str, SquadFeatures] = {}
     for split, of_split in data.items():
@@ -154,9 +156,7 @@ class SquadTask(FineTuningTask):
     """
     if split == "eval" and "test" in self.splits:
       return
-    threshold = None
-    if self.version == "2.0":
-      threshold = self._threshold(outputs)
+    threshold = self._threshold(outputs) if self.version == "2.0" else None
     decoded = self._decode(outputs, split)
     answers.write_answers(directory, self.splits[split].data, decoded, threshold=threshold)
 
