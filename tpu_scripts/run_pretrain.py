@@ -7,7 +7,6 @@ Example:
     --eval_input_file='gs://bucket/records/eval-*' --output_dir=gs://bucket/run --flagfile=recipes/albert_base_v2.flags
 """
 
-import dataclasses
 import os
 from typing import TYPE_CHECKING, Literal
 
@@ -15,7 +14,7 @@ from albert_tf import files
 from albert_tf.cli import commands, doctor
 from albert_tf.configs import ModelChoice
 from albert_tf.errors import StoppedError, UserError
-from albert_tf.optim.config import OptimizerConfig, scale_learning_rate
+from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pretraining.settings import PretrainingSettings, StepConfig
 from albert_tf.runs.settings import DistributionConfig
 from albert_tf.settings import Settings, setting
@@ -53,9 +52,6 @@ class Command(Settings):
   )
   sentence_loss: Literal["auto", "on", "off"] = setting(
     "auto", "Train on the sentence labels of the records. auto: if they are of sop or nsp."
-  )
-  scale_learning_rate: Literal["none", "sqrt", "linear"] = setting(
-    "none", "Scale the learning rate by train_batch_size / 4096."
   )
   dry_run: bool = setting(
     False, "Check everything with one update and one evaluation batch; write no run."
@@ -99,17 +95,12 @@ def read_settings(command: Command, distribution: DistributionConfig) -> Pretrai
 
   sentence_task = records.trained_sentence_task(command.sentence_loss)
   step = commands.from_flags(StepConfig, sentence_task=sentence_task)
-  # The paper's rate is for 4,096 examples.
-  optimizer = commands.from_flags(OptimizerConfig)
-  learning_rate = scale_learning_rate(
-    optimizer.learning_rate, step.global_batch_size, rule=command.scale_learning_rate
-  )
   return commands.from_flags(
     PretrainingSettings,
     input_files=tuple(input_files),
     eval_input_files=tuple(eval_input_files),
     model=model,
-    optimizer=dataclasses.replace(optimizer, learning_rate=learning_rate),
+    optimizer=commands.from_flags(OptimizerConfig),
     step=step,
     distribution=distribution,
     max_seq_length=records.max_seq_length,

@@ -68,7 +68,6 @@ def run_pretraining(
     os.path.join(directory, "checkpoints"),
     program.checkpoint_variables,
     keep=settings.keep_checkpoint_max,
-    keep_every=settings.keep_checkpoint_every_n_steps,
     may_write=lock.check,
   )
   start = _set_weights(settings, program, store)

@@ -115,9 +115,6 @@ class PretrainingSettings(Settings):
     5000, "Updates between two checkpoints with evaluation.", minimum=1
   )
   keep_checkpoint_max: int = setting(5, "Number of newest checkpoints to keep.", minimum=1)
-  keep_checkpoint_every_n_steps: int = setting(
-    0, "Also keep every checkpoint whose update is a multiple of this; 0: none.", minimum=0
-  )
   eval_batch_size: int = setting(
     64, "Examples of one evaluation batch.", minimum=1, maximum=MOST_EXAMPLES
   )

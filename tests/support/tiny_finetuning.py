@@ -19,11 +19,10 @@ QUICK = FineTuneSettings(
   num_train_steps=200,
   eval_steps=100,
   classifier_dropout=0.0,
-  distribution=DistributionConfig(distribution="one_device"),
   verbose=False,
 )
 
-BFLOAT16 = DistributionConfig(distribution="one_device", mixed_precision="bfloat16")
+BFLOAT16 = DistributionConfig(mixed_precision="bfloat16")
 
 
 def tiny_start(**config):
