@@ -78,7 +78,7 @@ def probe_tpu(config: DistributionConfig) -> None:
       "--tpu needs a TensorFlow with kernels for TPUs, and PyPI's package `tensorflow` has none. "
       f"Received: --tpu={config.tpu} with TensorFlow {tf.__version__} of {sys.prefix}. Type\n"
       "    make install STACK=tpu\n"
-      f"    .venv-tpu/bin/python tpu_scripts/run_pretrain.py --doctor --tpu={config.tpu}\n"
+      f"    .venv-tpu/bin/python tpu_scripts/doctor.py --tpu={config.tpu}\n"
       "and use that interpreter (on an image tpu-vm-tf-2.15.1 its own, see docs/tpu.md), or leave "
       "--tpu empty to use GPUs or the CPU."
     )

@@ -36,12 +36,12 @@ from albert_tf.checkpoints.checkpoint import find_checkpoint
 from albert_tf.checkpoints.load import load_weights
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
-from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.pretraining.evaluation import Evaluator
 from albert_tf.pretraining.loop import next_boundary
 from albert_tf.pretraining.reporter import Reporter
 from albert_tf.pretraining.run import run_pretraining
 from albert_tf.pretraining.step import TrainStep
+from albert_tf.records.masking import MaskingConfig
 from albert_tf.runs import checkpoint_store as checkpoints
 from albert_tf.runs.checkpoint_store import CheckpointStore
 from albert_tf.runs.interruption import stop_on_signal
