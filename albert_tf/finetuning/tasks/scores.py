@@ -14,10 +14,9 @@ from absl import logging
 import keras
 import numpy as np
 from scipy import special
-import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.compat import coordinator_cpu
+from albert_tf.compat import on_coordinator
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import finite_number
@@ -74,8 +73,7 @@ class ScoresTask(FineTuningTask):
       # Single texts have no second one.
       if set(column) != {None}:
         columns[name] = column
-    # The tables too: a slice's first host could not give them to us.
-    with tf.device(coordinator_cpu()):
+    with on_coordinator():
       preprocessor = AlbertPreprocessor(
         self._tokenizer,
         kind=self.input_kind,
