@@ -81,7 +81,7 @@ class RecordsDescription:
     vocab_size: size of their vocabulary; None if unknown.
     tokenizer_path, vocab_sha256: a vocabulary or a directory with one, and its hash; empty if there
       is none.
-    settings: directory → settings of its training records; empty ones if unknown.
+    made_with: directory → settings that its training records were made with; empty if unknown.
     sentence_task: meaning of their labels, see `StepConfig`; by default the task of the original
       release.
   """
@@ -93,7 +93,7 @@ class RecordsDescription:
   max_predictions_per_seq: int
   tokenizer_path: str
   vocab_sha256: str
-  settings: Mapping[str, Mapping[str, Any]]
+  made_with: Mapping[str, Mapping[str, Any]]
   sentence_task: SentenceTask = "sentence_order"
 
   def trained_sentence_task(self, sentence_loss: str) -> SentenceTask:
@@ -133,7 +133,7 @@ class RecordsDescription:
 
     Then the order is drawn again, too.
     """
-    for settings in self.settings.values():
+    for settings in self.made_with.values():
       is_original = settings.get("compatibility", "none") != "none"  # Mixes in random documents.
       if settings.get("sentence_pair") != "sop" or is_original:
         return False
@@ -142,7 +142,7 @@ class RecordsDescription:
   def _common_setting(self, name: str, default: Any) -> Any:
     """A setting that must be the same for all training records."""
     values = {
-      directory: settings.get(name, default) for directory, settings in self.settings.items()
+      directory: settings.get(name, default) for directory, settings in self.made_with.items()
     }
     different = set(values.values())
     if len(different) > 1:
@@ -186,7 +186,7 @@ def describe_records(records: TrainingRecords) -> RecordsDescription:
       max_predictions_per_seq=records.max_predictions_per_seq or spec.max_predictions_per_seq,
       tokenizer_path=tokenizer_path,
       vocab_sha256=vocab_sha256,
-      settings={directory: {}},
+      made_with={directory: {}},
     )
 
   # Training and held-out records must be of one model, and no file may be both.
@@ -208,7 +208,7 @@ def describe_records(records: TrainingRecords) -> RecordsDescription:
     tokenizer_path=tokenizer_path,
     vocab_sha256=vocab_sha256,
     sentence_task=manifest.sentence_task,
-    settings={folder: of_folder.settings for folder, of_folder in manifests.items()},
+    made_with={folder: of_folder.settings for folder, of_folder in manifests.items()},
   )
 
 
@@ -240,9 +240,7 @@ def _tokenizer_of(named: str, folder: str, *, is_ours: bool) -> tuple[str, Token
     is_there = bool(find_vocabulary(folder))
   else:
     is_there = files.exists(os.path.join(folder, "spm.model"))
-  of_records = None
-  if is_there:
-    of_records = load_tokenizer(folder)
+  of_records = load_tokenizer(folder) if is_there else None
   if not named:
     return ("", None) if of_records is None else (folder, of_records)
 

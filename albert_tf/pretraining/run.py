@@ -242,9 +242,7 @@ def _write_run_files(
   settings: PretrainingSettings, inputs: PretrainingInput, flags_text: str
 ) -> None:
   """Writes run.json, configuration, vocabulary and flags.txt: the directory is self-contained."""
-  tokenizer = None
-  if settings.tokenizer_path:
-    tokenizer = load_tokenizer(settings.tokenizer_path)
+  tokenizer = load_tokenizer(settings.tokenizer_path) if settings.tokenizer_path else None
   run_directory.write(
     settings.output_dir,
     {"identity": settings.identity(inputs.index.content), "settings": settings.to_dict()},

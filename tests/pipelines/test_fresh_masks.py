@@ -202,7 +202,7 @@ def test_the_order_is_drawn_only_where_labels_say_nothing_else():
     return RecordsDescription(
       input_files=(), eval_input_files=(), tokenizer_path="", vocab_sha256="", vocab_size=VOCABULARY,
       max_seq_length=64, max_predictions_per_seq=9,
-      settings={str(i): kind for i, kind in enumerate(kinds)},
+      made_with={str(i): kind for i, kind in enumerate(kinds)},
     ).masking(None).redraw_order  # fmt: skip
 
   pure = {"sentence_pair": "sop", "compatibility": "none"}
