@@ -103,7 +103,7 @@ lab-docs:  ## Copy the tables and pictures of .lab into docs/paper_lab.
 	  cp .lab/$$study/table.md docs/paper_lab/$$study.md && cp .lab/$$study/$$study.png docs/paper_lab/; done
 
 doctor: install  ## Check this machine; TPU=local, or TPU=NAME with ZONE and PROJECT, and OUTPUT_DIR=gs://… check those too.
-	@$(BIN)/python tpu_scripts/run_pretrain.py --doctor --tpu="$(TPU)" --tpu_zone="$(ZONE)" --gcp_project="$(PROJECT)" \
+	@$(BIN)/python tpu_scripts/doctor.py --tpu="$(TPU)" --tpu_zone="$(ZONE)" --gcp_project="$(PROJECT)" \
 	  --output_dir="$(OUTPUT_DIR)"
 
 clean:  ## Remove caches and what the demo and builds wrote.

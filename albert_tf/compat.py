@@ -6,6 +6,7 @@ modules do not check the stack: `import keras` is the right Keras on each.
 """
 
 from collections.abc import Sequence
+import contextlib
 from typing import Any
 import warnings
 
@@ -51,9 +52,13 @@ def is_compiled_by_xla() -> bool:
   return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
-def coordinator_cpu() -> str:
-  """The CPU of this process. With a slice of TPU hosts, "/cpu:0" is the CPU of the first host."""
-  return f"{context.context().host_address_space()}/device:CPU:0"
+def on_coordinator() -> contextlib.AbstractContextManager[Any]:
+  """Within it, ops and the tables of a tokenizer are on the CPU of this process.
+
+  With a slice of TPU hosts, TensorFlow's default and its "/cpu:0" are on the first host. It writes
+  to its own disk, and gives this process no tables.
+  """
+  return tf.device(f"{context.context().host_address_space()}/device:CPU:0")
 
 
 def raw_variable(variable: Any) -> tf.Variable:

@@ -72,7 +72,7 @@ def _losses(run: str, records: str) -> dict[int, dict[str, float]]:
   from albert_tf.runs.settings import DistributionConfig
 
   checkpoint = read_checkpoint(run)
-  strategy, found = make_strategy(DistributionConfig(distribution="one_device")), {}
+  strategy, found = make_strategy(DistributionConfig()), {}
   held_out = {"": glob.glob(f"{records}/eval-*")}
   for depth in _DEPTHS:
     at_depth: Any = dataclasses.replace(checkpoint, config=checkpoint.config.at_depth(depth))

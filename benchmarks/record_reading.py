@@ -23,13 +23,12 @@ import tensorflow as tf
 from albert_tf import files
 from albert_tf.pipelines.batches import training_batches
 from albert_tf.pipelines.fresh_masks import FreshMasks
-from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records import PretrainingSpec, RecordRules, frame_record, read_records
 from albert_tf.records import features as names
 from albert_tf.records.encode import encode_packed, pack_varints
 from albert_tf.records.features import TOKEN_BOUNDARY
-from albert_tf.records.ngrams import ngram_probabilities
+from albert_tf.records.masking import MaskingConfig, ngram_probabilities
 from albert_tf.records.parse import decode_example, feature_description, parse_pretraining_batch
 
 _RECORDS = flags.DEFINE_list(

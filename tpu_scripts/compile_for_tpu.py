@@ -12,16 +12,16 @@ Example:
 import dataclasses
 
 from absl import flags
-import run_pretrain
+import run_pretrain  # noqa: F401  It defines the flags of the recipes.
 
 from albert_tf.cli import commands
 from albert_tf.configs import AlbertConfig, ModelChoice
-from albert_tf.pipelines.masking import predictions_of_share
 from albert_tf.planning import plan
 from albert_tf.planning.chips import Topology, parse_topology
 from albert_tf.planning.estimate import StepShape
 from albert_tf.planning.tpu_compiler import compile_hlo
-from albert_tf.pretraining.settings import StepConfig
+from albert_tf.pretraining.settings import StepConfig, TrainingRecords
+from albert_tf.records.masking import predictions_of_share
 from albert_tf.settings import Settings, setting
 
 
@@ -73,9 +73,10 @@ def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | 
     per_core_batch_size=per_core_batch_size or step.micro_batch_size(topology.num_cores),
     gradient_accumulation_steps=step.gradient_accumulation_steps,
   )
-  masked_share = commands.from_flags(run_pretrain.Command).masked_lm_prob
-  if masked_share is not None:
-    predictions = predictions_of_share(masked_share, shape.max_seq_length)
+  # A plan has no records; a share of masks means fresh ones.
+  records = commands.from_flags(TrainingRecords, input_file="", masking="fresh")
+  if records.masked_lm_prob is not None:
+    predictions = predictions_of_share(records.masked_lm_prob, shape.max_seq_length)
     shape = dataclasses.replace(shape, max_predictions_per_seq=predictions)
   config.check_length(shape.max_seq_length, "the step")
   if chooses_micro_batches:

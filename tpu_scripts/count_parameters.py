@@ -18,7 +18,9 @@ class Command(Settings):
   """The model."""
 
   size: str | None = setting(None, "A named size. Default: all.", choices=tuple(SIZES))
-  albert_config_file: str | None = setting(None, "JSON file of a model, in place of --size.")
+  albert_config_file: str | None = setting(
+    None, "JSON file of a model, or of what differs from --size."
+  )
 
 
 commands.define_flags(Command)
@@ -52,7 +54,7 @@ def table(configs: Mapping[str, AlbertConfig]) -> str:
 
 def main() -> None:
   command = commands.from_flags(Command)
-  name = command.size or command.albert_config_file
+  name = command.albert_config_file or command.size
   # Without a model it is the paper's table of all sizes.
   configs = {size: AlbertConfig.from_name(size) for size in SIZES}
   if name:

@@ -34,12 +34,6 @@ class Command(OtherDepth):
   eval_input_file: tuple[str, ...] = setting(
     help="Held-out TFRecords and their name in the reports, as NAME=GLOB", repeated=True
   )
-  max_seq_length: int | None = setting(
-    None, "Tokens of a row. Default: the records', else 512.", minimum=1
-  )
-  max_predictions_per_seq: int | None = setting(
-    None, "Most masked tokens of a row. Default: the records', else 20.", minimum=1
-  )
   output_dir: str = setting(
     "", "Directory of eval.json. Default: the folder of the model's configuration."
   )
@@ -107,8 +101,6 @@ def main() -> None:
     checkpoint,
     _named_files(command.eval_input_file),
     strategy=strategy,
-    max_seq_length=command.max_seq_length,
-    max_predictions_per_seq=command.max_predictions_per_seq,
     batch_size=command.eval_batch_size,
     max_steps=command.max_eval_steps,
     precision=distribution.precision,

@@ -91,6 +91,9 @@ def main() -> None:
   # Commands and recipes have paths relative to it.
   os.chdir(ROOT)
   _check_directory(plan)
+  for path, fields in plan.model_files().items():
+    files.makedirs(os.path.dirname(path))
+    json_files.write(path, fields)
   try:
     for name, command in plan.commands():
       mark = plan.path("done", name.replace("/", "_"))

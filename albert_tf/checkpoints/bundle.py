@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from albert_tf import files
-from albert_tf.compat import coordinator_cpu
+from albert_tf.compat import on_coordinator
 from albert_tf.errors import UserError
 
 Arrays = dict[str, np.ndarray]  # By the name of the variable.
@@ -132,7 +132,7 @@ def write_bundle(prefix: str, variables: Mapping[str, Any]) -> None:
   with files.staging_folder(prefix) as folder:
     temporary = files.temporary_name(os.path.join(folder, os.path.basename(prefix)))
     try:
-      with tf.device(coordinator_cpu()):
+      with on_coordinator():
         tf.raw_ops.SaveV2(
           prefix=temporary,
           tensor_names=names,

@@ -1,4 +1,4 @@
-"""Checks whether this machine can train; `run_pretrain.py --doctor` and `make doctor` print it.
+"""Checks whether this machine can train; `doctor.py` and `make doctor` print it.
 
 An import of TensorFlow can end the process, and takes the TPU's chips. So child processes import
 it; this process does so only for a bucket.

@@ -12,8 +12,6 @@ from albert_tf import json_files
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
-# Section 3.1: H / 64 heads, and F = 4 H. The release's xlarge alone has 16 heads of 128.
-_HEAD_SIZE = 64
 # Far beyond any model: a damaged file is refused before it takes memory. 10^11 parameters are
 # 400 GB.
 MOST_POSITIONS = 1 << 16
@@ -225,29 +223,6 @@ class AlbertConfig(Settings):
         "Another depth needs one block that all layers share. Received: "
         f"{received}, with {self.sharing_in_words}. Keep its depth."
       )
-
-  def resized(self, **changes: Any) -> "AlbertConfig":
-    """As `dataclasses.replace`; another `hidden_size` also changes F and N, unless `changes` has them.
-
-    F = 4 H and N = H / 64, as in all models of the paper (section 3.1). E does not change, unless
-    E = H as in a BERT: then it is the new H.
-
-    Example:
-      >>> AlbertConfig.from_name("base").resized(hidden_size=2048).num_attention_heads
-      32
-    """
-    width = changes.get("hidden_size", self.hidden_size)
-    if width == self.hidden_size:
-      return dataclasses.replace(self, **changes)
-    if width % _HEAD_SIZE and "num_attention_heads" not in changes:
-      raise UserError(
-        "Another hidden_size needs num_attention_heads too, or is a multiple of 64. "
-        f"Received: {width}."
-      )
-    sizes = {"intermediate_size": 4 * width, "num_attention_heads": width // _HEAD_SIZE}
-    if self.embedding_size == self.hidden_size:
-      sizes["embedding_size"] = width
-    return dataclasses.replace(self, **(sizes | changes))
 
   def to_json_string(self) -> str:
     """All fields under the original's names, and `layer_norm_eps` and `sharing`, which it lacks."""

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.compat import coordinator_cpu
+from albert_tf.compat import on_coordinator
 from albert_tf.errors import UserError
 from albert_tf.progress import track
 
@@ -51,8 +51,7 @@ class Examples:
   def of_blocks(cls, blocks: Iterable[Mapping[str, Any]]) -> "Examples":
     """Makes examples of padded batches of inputs, one after the other, and drops their padding."""
     parts: dict[str, list[Any]] = {}
-    # The tables of a tokenizer too: a TPU's host could not give its tensors to this process.
-    with tf.device(coordinator_cpu()):
+    with on_coordinator():
       for block in blocks:
         for name, column in _without_padding(block).items():
           parts.setdefault(name, []).append(column)
@@ -98,7 +97,7 @@ class Examples:
   def take(self, numbers: np.ndarray) -> "Examples":
     """The examples with these numbers."""
     columns = (self.inputs, self.labels, self.weights)
-    with tf.device(coordinator_cpu()):
+    with on_coordinator():
       taken = tf.nest.map_structure(lambda column: _taken(column, numbers), columns)
     inputs, labels, weights = taken
     return dataclasses.replace(self, inputs=inputs, labels=labels, weights=weights)

@@ -1,4 +1,4 @@
-"""Shared code of updates in pretraining and fine-tuning: micro-batches, and the depth that is drawn."""
+"""Micro-batches of an update in pretraining and fine-tuning: equal parts, one after the other."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -59,12 +59,3 @@ def sum_over_micro_batches(
   # A loop, so that the activations of a micro-batch are freed before the next.
   _, sums = tf.while_loop(lambda i, _: i < count, add, (0, list(zeros)), maximum_iterations=count)
   return sums
-
-
-def draw_shallower(count: int, step_seed: tf.Tensor) -> tf.Tensor:
-  """Draws the number of one of `count` depths, int32, by the seed int32 `[2]` of an update.
-
-  The seed is equal on all replicas, and so is the depth.
-  """
-  seed = tf.random.experimental.stateless_fold_in(step_seed, -1)  # No micro-batch has this number.
-  return tf.random.stateless_uniform([], seed, minval=0, maxval=count, dtype=tf.int32)

@@ -5,8 +5,6 @@ from typing import Literal
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
-REFERENCE_BATCH_SIZE = 4096  # ALBERT section 4.1: batch 4096, learning rate 0.00176.
-
 
 class MomentHyperparameters(Settings):
   """Hyper-parameters of an update; the defaults are those of the original ALBERT release."""
@@ -34,12 +32,13 @@ class ScheduleConfig(Settings):
   num_warmup_steps: int = setting(
     0, "W, the number of updates of linear warm-up; 0 for none.", minimum=0
   )
+  # `flag=""` for this one and for `end_learning_rate`: they are 0 in every recipe of the paper.
   start_warmup_step: int = setting(
-    0, "s₀, start of the warm-up; the learning rate is 0 before it.", minimum=0
+    0, "s₀, start of the warm-up; the learning rate is 0 before it.", minimum=0, flag=""
   )
   poly_power: float = setting(1.0, "a, power of the learning rate's decay; 1 is linear.", above=0.0)
   end_learning_rate: float = setting(
-    0.0, "η_T, the learning rate at the end of the run.", minimum=0.0
+    0.0, "η_T, the learning rate at the end of the run.", minimum=0.0, flag=""
   )
   schedule: Literal["continuous", "original"] = setting(
     "continuous",
@@ -70,19 +69,3 @@ class OptimizerConfig(ScheduleConfig, MomentHyperparameters):
   num_train_steps: int = setting(125_000, "Number of updates.", minimum=1)
   num_warmup_steps: int = setting(3_125, "Number of updates of linear warm-up.", minimum=0)
   clip_norm: float = setting(1.0, "Largest global norm of the gradient; 0: no limit.", minimum=0.0)
-
-
-def scale_learning_rate(
-  learning_rate: float, batch_size: int, *, rule: Literal["none", "sqrt", "linear"]
-) -> float:
-  """Scales a learning rate η of batches of B₀ = `REFERENCE_BATCH_SIZE` for a global batch size B.
-
-  none: η;  sqrt: η √(B / B₀);  linear: η B / B₀.
-  "sqrt" suits LAMB (arXiv 1904.00962, section 4.3), "linear" SGD.
-
-  Example:
-    >>> round(scale_learning_rate(0.00176, 1024, rule="sqrt"), 8)
-    0.00088
-  """
-  exponent = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}[rule]
-  return learning_rate * (batch_size / REFERENCE_BATCH_SIZE) ** exponent

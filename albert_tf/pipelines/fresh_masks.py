@@ -12,9 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.pipelines.batches import Batch
-from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.records import features as names
-from albert_tf.records.ngrams import KEEP_SHARE, MASK_SHARE
+from albert_tf.records.masking import KEEP_SHARE, MASK_SHARE, MaskingConfig
 from albert_tf.tokenization import Tokenizer
 
 # Every record has independent streams of random numbers.

@@ -129,7 +129,7 @@ def check_records(paths: Sequence[str], rules: RecordRules, *, at_most: int | No
         raise UserError(
           "The records must have the lengths that training expects. Received: "
           f"{length} values of {name}, expected {rules.spec.length(name)} ({source}). "
-          "Set --max_seq_length and --max_predictions_per_seq to those the records were made with."
+          "Name files of one kind, and leave --max_seq_length and --max_predictions_per_seq out."
         )
     for name, largest in rules.largest_values.items():
       values = features[name]

@@ -85,9 +85,7 @@ def _draw_panel(axes: Any, title: str, records: Sequence[Report]) -> None:
       if not reports:
         continue
       # Evaluations are few; a single report would be no line.
-      marker = None
-      if curve.split == "eval" or len(reports) == 1:
-        marker = "o"
+      marker = "o" if curve.split == "eval" or len(reports) == 1 else None
       axes.plot(
         [report["step"] for report in reports],
         [report[key] for report in reports],

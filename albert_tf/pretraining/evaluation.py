@@ -27,8 +27,7 @@ from albert_tf.pipelines.record_index import (
 )
 from albert_tf.pretraining.watch import NonFiniteError
 from albert_tf.records import PretrainingSpec, RecordRules, find_manifests
-from albert_tf.records.features import ORIGINAL_SPEC
-from albert_tf.records.parse import parse_pretraining_batch
+from albert_tf.records.parse import parse_pretraining_batch, spec_of_records
 from albert_tf.runs.distribution import host_shard, precision_policy
 
 # Only the sentence task needs these variables; some masked-LM models do not have them.
@@ -222,8 +221,6 @@ def evaluate_checkpoint(
   files: Mapping[str, Sequence[str]],
   *,
   strategy: tf.distribute.Strategy,
-  max_seq_length: int | None = None,
-  max_predictions_per_seq: int | None = None,
   batch_size: int,
   max_steps: int | None = None,
   precision: str = "float32",
@@ -234,8 +231,6 @@ def evaluate_checkpoint(
 
   Args:
     files: name → record files.
-    max_seq_length, max_predictions_per_seq: lengths of the records; None: those of their manifest,
-      or without one those of the original release.
     max_steps: at most this many batches of each set; None for all.
     precision: see `precision_policy`.
     with_layers, use_xla: see `Evaluator`.
@@ -247,13 +242,7 @@ def evaluate_checkpoint(
   """
   sets = {}
   for name, paths in files.items():
-    spec, sentence_task = _describe_set(
-      name,
-      paths,
-      checkpoint,
-      max_seq_length=max_seq_length,
-      max_predictions_per_seq=max_predictions_per_seq,
-    )
+    spec, sentence_task = _describe_set(name, paths, checkpoint)
     sets[name] = read_held_out(
       paths,
       rules=RecordRules(
@@ -283,14 +272,9 @@ def evaluate_checkpoint(
 
 
 def _describe_set(
-  name: str,
-  paths: Sequence[str],
-  checkpoint: Checkpoint,
-  *,
-  max_seq_length: int | None,
-  max_predictions_per_seq: int | None,
+  name: str, paths: Sequence[str], checkpoint: Checkpoint
 ) -> tuple[PretrainingSpec, str]:
-  """Lengths and sentence task of a set, checked against the model and the lengths that are given."""
+  """Lengths and sentence task of a set, checked against the model."""
   config = checkpoint.config
   sentence_task = "sentence_order"  # Of records of the original code, which have no manifest.
   manifests = list(find_manifests(paths).values())
@@ -302,17 +286,12 @@ def _describe_set(
     manifest.check(
       vocab_size=config.vocab_size,
       vocab_sha256=vocab_sha256,
-      max_seq_length=max_seq_length,
-      max_predictions_per_seq=max_predictions_per_seq,
       source=f"the set {name}",
     )
     spec = manifest.spec
     sentence_task = manifest.sentence_task
   else:
-    spec = PretrainingSpec(
-      max_seq_length or ORIGINAL_SPEC.max_seq_length,
-      max_predictions_per_seq or ORIGINAL_SPEC.max_predictions_per_seq,
-    )
+    spec = spec_of_records(paths)
   if not _has_sentence_head(checkpoint):
     sentence_task = ""
   config.check_length(spec.max_seq_length, f"the set {name}")

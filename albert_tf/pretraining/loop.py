@@ -66,9 +66,7 @@ class TrainingLoop:
 
   def __post_init__(self) -> None:
     self._watch = TrainingWatch(self.settings)
-    self._saved: str | None = None
-    if self.store is not None:
-      self._saved = self.store.last
+    self._saved = None if self.store is None else self.store.last
     self._is_compiled = False
     self._is_tracing = False
     self._evaluation: Mapping[str, float] | None = None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.compat import coordinator_cpu
+from albert_tf.compat import on_coordinator
 from albert_tf.pretraining.curves import draw_curves
 from albert_tf.pretraining.settings import PretrainingSettings
 from albert_tf.runs.metrics_log import MetricsLog, Report
@@ -168,8 +168,7 @@ class _TensorBoard:
 
   def write(self, record: Report) -> None:
     split = record["split"]
-    # By default a slice's first host would write to its own disk.
-    with tf.device(coordinator_cpu()):
+    with on_coordinator():
       if split not in self._writers:
         self._writers[split] = tf.summary.create_file_writer(
           f"{self._directory}/{split}", max_queue=10_000
@@ -180,6 +179,6 @@ class _TensorBoard:
             tf.summary.scalar(key, value, step=record["step"])
 
   def flush(self) -> None:
-    with tf.device(coordinator_cpu()):
+    with on_coordinator():
       for writer in self._writers.values():
         writer.flush()

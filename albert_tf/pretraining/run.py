@@ -68,7 +68,6 @@ def run_pretraining(
     os.path.join(directory, "checkpoints"),
     program.checkpoint_variables,
     keep=settings.keep_checkpoint_max,
-    keep_every=settings.keep_checkpoint_every_n_steps,
     may_write=lock.check,
   )
   start = _set_weights(settings, program, store)
@@ -243,9 +242,7 @@ def _write_run_files(
   settings: PretrainingSettings, inputs: PretrainingInput, flags_text: str
 ) -> None:
   """Writes run.json, configuration, vocabulary and flags.txt: the directory is self-contained."""
-  tokenizer = None
-  if settings.tokenizer_path:
-    tokenizer = load_tokenizer(settings.tokenizer_path)
+  tokenizer = load_tokenizer(settings.tokenizer_path) if settings.tokenizer_path else None
   run_directory.write(
     settings.output_dir,
     {"identity": settings.identity(inputs.index.content), "settings": settings.to_dict()},

@@ -6,8 +6,9 @@ from typing import Any, Literal
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.optim.config import OptimizerConfig
-from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.records.features import PretrainingSpec, RecordRules
+from albert_tf.records.manifest import SentenceTask
+from albert_tf.records.masking import MaskingConfig
 from albert_tf.runs.settings import (
   MOST_EXAMPLES,
   DepthSettings,
@@ -40,7 +41,7 @@ class StepConfig(DepthSettings):
     minimum=0,
   )
   seed: int = setting(12345, "Seed of all random choices.", minimum=0, maximum=2**31 - 1)
-  sentence_task: Literal["sentence_order", "next_sentence", ""] = setting(
+  sentence_task: SentenceTask = setting(
     "sentence_order",
     "Meaning of the sentence labels, and name of their loss. Empty: no sentence loss, and pooler "
     "and sentence head are not trained.",
@@ -65,31 +66,46 @@ class StepConfig(DepthSettings):
     )
 
 
-class PretrainingSettings(Settings):
-  """Settings of one run.
+class TrainingRecords(Settings):
+  """The records of a run, and what it learns from them."""
 
-  Attributes:
-    input_files, eval_input_files: training and held-out records, expanded and sorted; without
-      held-out ones there is no evaluation.
-    model, optimizer, step, distribution: groups of settings.
-    max_seq_length, max_predictions_per_seq: lengths of the records.
-    masking: fresh masks for training; None for the stored masks. Evaluation always uses the stored
-      masks.
-    tokenizer_path: vocabulary, or directory with one, to copy into the run directory; empty for
-      none.
-  """
+  input_file: str = setting(help="Training TFRecords: glob patterns with commas, quoted.")
+  eval_input_file: str = setting(
+    "", "Evaluation TFRecords, of documents that are not used for training."
+  )
+  spm_model_file: str = setting(
+    "", "Vocabulary to copy to the run. Default: the one in the records' folder."
+  )
+  max_seq_length: int | None = setting(
+    None, "Tokens of a row. Default: as in the records.", minimum=1
+  )
+  max_predictions_per_seq: int | None = setting(
+    None, "Most masked tokens of a row. Default: as in the records.", minimum=1
+  )
+  masking: Literal["stored", "fresh"] = setting(
+    "stored", "Masks for training: stored ones of the records, or fresh ones in every epoch."
+  )
+  masked_lm_prob: float | None = setting(
+    None,
+    "Share of the tokens that fresh masks cover. Default: as in the records.",
+    above=0.0,
+    below=1.0,
+  )
+  sentence_loss: Literal["auto", "on", "off"] = setting(
+    "auto", "Train on the sentence labels of the records. auto: if they are of sop or nsp."
+  )
 
-  # What is trained, on which records. The command finds these values from several flags.
-  input_files: tuple[str, ...]
-  eval_input_files: tuple[str, ...] = ()
-  model: AlbertConfig
-  optimizer: OptimizerConfig
-  step: StepConfig
-  distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
-  max_seq_length: int
-  max_predictions_per_seq: int
-  masking: MaskingConfig | None = None
-  tokenizer_path: str = ""
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if self.masking == "stored" and self.masked_lm_prob is not None:
+      raise UserError(
+        "--masked_lm_prob needs fresh masks. Received: "
+        f"{self.masked_lm_prob} with --masking=stored. Add --masking=fresh."
+      )
+
+
+class RunOptions(Settings):
+  """Where a run writes and begins, how its program is built, and when it returns to the host."""
 
   # Where the run writes, and where its weights come from.
   output_dir: str = setting(help="The run directory, local or gs://.")
@@ -115,9 +131,6 @@ class PretrainingSettings(Settings):
     5000, "Updates between two checkpoints with evaluation.", minimum=1
   )
   keep_checkpoint_max: int = setting(5, "Number of newest checkpoints to keep.", minimum=1)
-  keep_checkpoint_every_n_steps: int = setting(
-    0, "Also keep every checkpoint whose update is a multiple of this; 0: none.", minimum=0
-  )
   eval_batch_size: int = setting(
     64, "Examples of one evaluation batch.", minimum=1, maximum=MOST_EXAMPLES
   )
@@ -127,6 +140,32 @@ class PretrainingSettings(Settings):
     "First and last update to profile, such as 100,110; the trace is written to "
     "OUTPUT_DIR/tensorboard.",
   )
+
+
+class PretrainingSettings(RunOptions):
+  """Settings of one run; `from_records` makes them from records and a few choices.
+
+  Attributes:
+    input_files, eval_input_files: training and held-out records, expanded and sorted; without
+      held-out ones there is no evaluation.
+    model, optimizer, step, distribution: groups of settings.
+    max_seq_length, max_predictions_per_seq: lengths of the records.
+    masking: fresh masks for training; None for the stored masks. Evaluation always uses the stored
+      masks.
+    tokenizer_path: vocabulary, or directory with one, to copy into the run directory; empty for
+      none.
+  """
+
+  input_files: tuple[str, ...]
+  eval_input_files: tuple[str, ...] = ()
+  model: AlbertConfig
+  optimizer: OptimizerConfig
+  step: StepConfig
+  distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
+  max_seq_length: int
+  max_predictions_per_seq: int
+  masking: MaskingConfig | None = None
+  tokenizer_path: str = ""
 
   def __post_init__(self) -> None:
     super().__post_init__()

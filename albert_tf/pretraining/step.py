@@ -17,7 +17,7 @@ from albert_tf.modeling.losses import (
   cross_entropy_sums,
   mean_metrics,
 )
-from albert_tf.modeling.micro_batches import draw_shallower, sum_over_micro_batches
+from albert_tf.modeling.micro_batches import sum_over_micro_batches
 from albert_tf.optim.lamb import clip_by_global_norm, rate_after_steps
 from albert_tf.optim.optimizer import Optimizer
 from albert_tf.pipelines.batches import Batch
@@ -196,7 +196,7 @@ class TrainStep:
     # The deepest and one of the others are trained in the same forward pass.
     drawn = None
     if len(self._config.train_depths) > 1:
-      drawn = draw_shallower(len(self._config.train_depths) - 1, step_seed)
+      drawn = _draw_shallower(len(self._config.train_depths) - 1, step_seed)
     # Micro-batches are numbered over all replicas, so each has dropout of its own: with 2 replicas
     # of 4 micro-batches, the second replica has the numbers 4 to 7.
     first_number = tf.cast(replica, tf.int32) * num_micro_batches
@@ -275,3 +275,12 @@ class TrainStep:
         sentence_part *= sentence_weight
       loss += sentence_part
     return loss, PretrainingSums(masked_lm, sentence)
+
+
+def _draw_shallower(count: int, step_seed: tf.Tensor) -> tf.Tensor:
+  """Draws the number of one of `count` depths, int32, by the seed int32 `[2]` of an update.
+
+  The seed is equal on all replicas, and so is the depth.
+  """
+  seed = tf.random.experimental.stateless_fold_in(step_seed, -1)  # No micro-batch has this number.
+  return tf.random.stateless_uniform([], seed, minval=0, maxval=count, dtype=tf.int32)

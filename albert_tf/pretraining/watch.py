@@ -72,8 +72,7 @@ class TrainingWatch:
       yield (
         f"The masked-LM loss is {loss:.2f} at step {step:,}. A model that knows only how frequent "
         f"each token is has {self._entropy:.2f}: nothing is learned from the context yet. Try a "
-        "third of --learning_rate or --scale_learning_rate=sqrt; see docs/training_trouble.md, "
-        "'The loss is stuck near 7'."
+        "third of --learning_rate; see docs/training_trouble.md, 'The loss is stuck near 7'."
       )
 
 
@@ -126,15 +125,17 @@ def _most_frequent_share(manifests: Sequence[Manifest]) -> float:
 def schedule_warnings(settings: PretrainingSettings) -> list[str]:
   """Warnings about rate, batch and warm-up that do not fit together, before step 1.
 
-  The recipe's rate is scaled by the square root of the batch. Models narrower than base bear a
-  proportionally higher rate.
+  The recipe's rate is scaled by the square root of the batch, √(B / B₀). Models narrower than base
+  bear a proportionally higher rate.
+
+  Reference: LAMB, arXiv 1904.00962, section 4.3, for the square root.
   """
   optimizer = settings.optimizer
   batch_size = settings.step.global_batch_size
   recipe = _RECIPES[optimizer.name]
-  batch_factor = math.sqrt(batch_size / recipe.batch_size)
+  scaled_rate = recipe.learning_rate * math.sqrt(batch_size / recipe.batch_size)
   width_factor = max(1.0, _RECIPE_WIDTH / settings.model.hidden_size)
-  ratio = optimizer.learning_rate / (recipe.learning_rate * batch_factor * width_factor)
+  ratio = optimizer.learning_rate / (scaled_rate * width_factor)
   warnings = []
   if not _LOWEST_RATIO <= ratio <= _HIGHEST_RATIO:
     warnings.append(
@@ -142,7 +143,7 @@ def schedule_warnings(settings: PretrainingSettings) -> list[str]:
       f"{batch_size} suggests for {optimizer.name} at this width (the paper's: "
       f"{recipe.learning_rate:g} at batch {recipe.batch_size}). Far above, a run often never "
       "leaves the plateau near the unigram entropy; far below, it is slow. "
-      "--scale_learning_rate=sqrt fits the paper's rate to the batch."
+      f"--learning_rate={scaled_rate:.3g} is the paper's, scaled by the square root of the batch."
     )
 
   num_steps = settings.num_train_steps

@@ -69,10 +69,6 @@ class PretrainingSpec:
     return 1  # The label.
 
 
-# The defaults of the original release, whose records have no manifest.
-ORIGINAL_SPEC = PretrainingSpec(max_seq_length=512, max_predictions_per_seq=20)
-
-
 @dataclasses.dataclass(frozen=True)
 class RecordRules:
   """What a model expects of every record.

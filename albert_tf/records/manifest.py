@@ -20,8 +20,10 @@ MODEL_FIELDS = (
   "max_predictions_per_seq",
   "sentence_pair",
 )
+# The meaning of the sentence labels; empty without labels.
+SentenceTask = Literal["sentence_order", "next_sentence", ""]
 # Kind of pair → name of its sentence task in reports; other kinds have no labels.
-TASK_OF_PAIR = {"sop": "sentence_order", "nsp": "next_sentence"}
+TASK_OF_PAIR: dict[str, SentenceTask] = {"sop": "sentence_order", "nsp": "next_sentence"}
 
 
 class RecordFile(Settings, kw_only=False):
@@ -77,7 +79,7 @@ class Manifest(Settings, kw_only=False):
     return PretrainingSpec(self.max_seq_length, self.max_predictions_per_seq)
 
   @property
-  def sentence_task(self) -> str:
+  def sentence_task(self) -> SentenceTask:
     """Name of the sentence task in reports; empty if there are no labels."""
     return TASK_OF_PAIR.get(self.sentence_pair, "")
 

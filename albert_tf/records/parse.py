@@ -1,5 +1,7 @@
 """Reads serialized pretraining records (needs TensorFlow)."""
 
+from collections.abc import Sequence
+
 from google.protobuf.message import DecodeError
 import numpy as np
 import tensorflow as tf
@@ -7,6 +9,7 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.records import features as names
 from albert_tf.records.features import PretrainingSpec, RecordRules
+from albert_tf.records.tfrecord import read_records
 
 
 def feature_description(spec: PretrainingSpec) -> dict[str, tf.io.FixedLenFeature]:
@@ -50,6 +53,31 @@ def parse_pretraining_batch(serialized: tf.Tensor, rules: RecordRules) -> dict[s
   labels = batch.pop(names.SENTENCE_ORDER_LABELS_FEATURE)  # [B, 1]
   batch[names.SENTENCE_ORDER_LABELS] = tf.squeeze(labels, -1)  # [B]
   return batch
+
+
+def spec_of_records(paths: Sequence[str]) -> PretrainingSpec:
+  """The lengths of the first record of these files, for files without a manifest.
+
+  Raises:
+    UserError: there is no record, or it is none of pretraining.
+  """
+  for path in paths:
+    for data in read_records(path):
+      source = f"{path}, record 0"
+      features = decode_example(data, source=source)
+      num_tokens = len(features.get(names.INPUT_IDS, ()))
+      num_predictions = len(features.get(names.MASKED_LM_POSITIONS, ()))
+      if not num_tokens or not num_predictions:
+        raise UserError(
+          "A pretraining record has input_ids and masked_lm_positions. Received: "
+          f"{source}, with {num_tokens} and {num_predictions} of them. Name files of pretraining "
+          "records."
+        )
+      return PretrainingSpec(num_tokens, num_predictions)
+  raise UserError(
+    f"The record files must hold at least one record. Received: {len(paths)} files with none, "
+    f"the first {paths[0]}. Check that create_pretraining_data.py finished."
+  )
 
 
 def decode_example(data: bytes, *, source: str = "a record") -> dict[str, np.ndarray]:

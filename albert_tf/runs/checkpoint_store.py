@@ -23,9 +23,7 @@ from albert_tf.errors import UserError
 
 
 class CheckpointStore:
-  """The checkpoints of one run: `model.ckpt-<step>`.
-
-  The newest `keep` and multiples of `keep_every` stay.
+  """The checkpoints of one run: `model.ckpt-<step>`, of which the newest `keep` stay.
 
   Files are TensorFlow bundles with the original release's names (`bert/…`, `cls/…`, `…/adam_m`,
   `…/adam_v`, `global_step`), so the original's tools read them too. `tf.train.Checkpoint` would use
@@ -50,13 +48,11 @@ class CheckpointStore:
     variables: Mapping[str, tf.Variable],
     *,
     keep: int = 5,
-    keep_every: int = 0,
     may_write: Callable[[], None] = lambda: None,
   ):
     self._directory = directory
     self._variables = dict(variables)
     self._keep = keep
-    self._keep_every = keep_every
     self._may_write = may_write
     # One thread: checkpoints appear in the order of their steps.
     self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
@@ -100,9 +96,7 @@ class CheckpointStore:
     write_bundle(prefix, values)
     self.last = prefix
     for old_step in checkpoint_steps(self._directory)[: -self._keep]:
-      is_kept = self._keep_every > 0 and old_step % self._keep_every == 0
-      if not is_kept:
-        self._remove(old_step)
+      self._remove(old_step)
 
   def _remove(self, step: int) -> None:
     prefix = os.path.join(self._directory, f"model.ckpt-{step}")

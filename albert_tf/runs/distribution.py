@@ -29,27 +29,19 @@ def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
       "--use_xla needs a TensorFlow with XLA for this machine's CPU or GPU. Received: "
       "tensorflow-tpu, which has it for TPUs alone. Leave --use_xla out, or use the default stack."
     )
-  # Tests of several replicas need no GPU: two halves of a CPU make the same update.
-  if config.num_virtual_devices > 1:
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    logical = [tf.config.LogicalDeviceConfiguration()] * config.num_virtual_devices
-    tf.config.set_logical_device_configuration(cpu, logical)
   if config.tpu:
     return _tpu_strategy(config)
 
   if config.precision == "bfloat16" and not tf.config.list_physical_devices("GPU"):
     _warn_of_slow_bfloat16(config.use_xla)
-  chooses_itself = not config.distribution
-  # First of the choices: the strategy must be made before the list of devices starts TensorFlow's
-  # runtime.
-  if config.distribution == "multi_worker" or (chooses_itself and _several_workers()):
+  # First: the strategy must be made before the list of devices starts TensorFlow's runtime.
+  if _several_workers():
     return tf.distribute.MultiWorkerMirroredStrategy()
-  # All GPUs, or the CPU, which --num_virtual_devices may have divided.
   gpus = tf.config.list_logical_devices("GPU")
-  devices = gpus or tf.config.list_logical_devices("CPU")
-  if config.distribution == "mirrored" or (chooses_itself and len(devices) > 1):
-    return tf.distribute.MirroredStrategy([device.name for device in devices])
-  return tf.distribute.OneDeviceStrategy(devices[0].name)
+  if len(gpus) > 1:
+    return tf.distribute.MirroredStrategy([gpu.name for gpu in gpus])
+  [device, *_] = gpus or tf.config.list_logical_devices("CPU")
+  return tf.distribute.OneDeviceStrategy(device.name)
 
 
 def _several_workers() -> bool:
@@ -86,7 +78,7 @@ def probe_tpu(config: DistributionConfig) -> None:
       "--tpu needs a TensorFlow with kernels for TPUs, and PyPI's package `tensorflow` has none. "
       f"Received: --tpu={config.tpu} with TensorFlow {tf.__version__} of {sys.prefix}. Type\n"
       "    make install STACK=tpu\n"
-      f"    .venv-tpu/bin/python tpu_scripts/run_pretrain.py --doctor --tpu={config.tpu}\n"
+      f"    .venv-tpu/bin/python tpu_scripts/doctor.py --tpu={config.tpu}\n"
       "and use that interpreter (on an image tpu-vm-tf-2.15.1 its own, see docs/tpu.md), or leave "
       "--tpu empty to use GPUs or the CPU."
     )
@@ -166,7 +158,7 @@ def check_one_host(strategy: tf.distribute.Strategy) -> None:
   if len(hosts) > 1 or is_multi_worker:
     raise UserError(
       "Fine-tuning runs on all devices of one host. Received: a strategy of several hosts. Use one "
-      "host, without TF_CONFIG and --distribution=multi_worker."
+      "host, without TF_CONFIG."
     )
 
 

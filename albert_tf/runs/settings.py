@@ -13,24 +13,16 @@ class DistributionConfig(Settings):
 
   Every command that trains or evaluates has these flags:
   `commands.define_flags(DistributionConfig)`, then `commands.from_flags(DistributionConfig)`.
-  Without `distribution`: `tpu` if one is named, `multi_worker` if TF_CONFIG names several workers,
-  else all GPUs if there is more than one, else one device.
+  Without a TPU a run takes the workers that TF_CONFIG names, else all GPUs, else the CPU.
   """
 
   tpu: str = setting(
     "",
     "The TPU: local, a name, or grpc://host:port, with commas between the hosts of a slice. "
     "Empty: no TPU.",
-    aliases=("tpu_name",),
   )
   tpu_zone: str = setting("", "Zone of a TPU that --tpu gives by name.")
   gcp_project: str = setting("", "Google Cloud project of a TPU that --tpu gives by name.")
-  distribution: Literal["", "tpu", "mirrored", "multi_worker", "one_device"] = setting(
-    "", "How the work is divided over devices. Default: chosen by the devices that are found."
-  )
-  num_virtual_devices: int = setting(
-    1, "Divide the CPU into this many replicas, for tests.", minimum=1, maximum=1024
-  )
   mixed_precision: Literal["float32", "bfloat16"] | None = setting(
     None, "Type of the matrix products. Default: bfloat16 on TPUs, else float32."
   )
@@ -38,17 +30,10 @@ class DistributionConfig(Settings):
 
   def __post_init__(self) -> None:
     super().__post_init__()
-    if self.distribution == "tpu" and not self.tpu:
+    if self.tpu and self.use_xla:
       raise UserError(
-        "--distribution=tpu needs to know the TPU. Received: an empty --tpu. Use --tpu=local on a "
-        "TPU VM."
-      )
-    if self.tpu and (self.distribution not in ("", "tpu") or self.use_xla):
-      other = f"distribution={self.distribution}"
-      if self.use_xla:
-        other = "use_xla"
-      raise UserError(
-        f"--tpu and --{other} exclude each other. Received: --tpu={self.tpu}. Drop one."
+        "--use_xla is for a GPU or the CPU; on a TPU XLA is always on. Received: it with "
+        f"--tpu={self.tpu}. Leave --use_xla out."
       )
 
   @property

@@ -49,9 +49,8 @@ def _watch(addresses: Sequence[str]) -> None:
       except OSError as error:
         now = time.monotonic()
         silence = now - silent_since.setdefault(address, now)
-        allowed = _SILENT_SECONDS
-        if isinstance(error, ConnectionRefusedError):
-          allowed = _REFUSED_SECONDS
+        is_refused = isinstance(error, ConnectionRefusedError)
+        allowed = _REFUSED_SECONDS if is_refused else _SILENT_SECONDS
         if silence > allowed:
           _end_process(index, address, error)
       else:

@@ -6,7 +6,7 @@
 from collections.abc import Mapping, Sequence
 import pathlib
 import tomllib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SCALES = ("laptop", "paper")
 
@@ -18,9 +18,13 @@ class Arm(NamedTuple):
   name: str
   # In the table.
   title: str
-  # For run_pretrain.py.
-  flags: str
-  # For run_pretrain.py on a laptop; "": `flags`.
+  # The fields in which its model differs from the study's, or its size.
+  model: Mapping[str, Any] = {}
+  # On a laptop; none: `model`.
+  laptop_model: Mapping[str, Any] = {}
+  # Other flags of run_pretrain.py.
+  flags: str = ""
+  # On a laptop; "": `flags`.
   laptop_flags: str = ""
   # In the table of a laptop; "": `title`.
   laptop_title: str = ""
@@ -33,6 +37,12 @@ class Arm(NamedTuple):
   paper: Mapping[str, float | str] = {}
   # A common start has other numbers than what is compared, and would set the scale.
   in_picture: bool = True
+
+  def model_at(self, scale: str) -> Mapping[str, Any]:
+    """The fields of its model at a scale, or its size."""
+    if scale == "laptop" and self.laptop_model:
+      return self.laptop_model
+    return self.model
 
   def flags_at(self, scale: str) -> list[str]:
     """The flags of run_pretrain.py at a scale."""

@@ -5,10 +5,13 @@ import os
 import shlex
 from typing import Any, NamedTuple
 
-from albert_tf import files
+from albert_tf import files, json_files
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 from albert_tf.studies.catalogue import SCALES, STUDIES, Arm, Study
+
+# What a flag of its own says of a model; all else is in --albert_config_file.
+_MODEL_FLAGS = ("size", "num_hidden_layers")
 
 
 class Task(NamedTuple):
@@ -132,6 +135,32 @@ class StudyPlan(Settings):
     """Directory of the `runs`, `probes` or `tasks` of an arm and seed."""
     return self.path(kind, arm, f"seed-{seed}")
 
+  def model_files(self) -> dict[str, dict[str, Any]]:
+    """Path → content of each file with an arm's model; `commands` expects them."""
+    # A study's file is of a whole model, and an arm changes some of its fields.
+    study_fields: dict[str, Any] = {}
+    for flag in last_of_each(shlex.split(self.train_flags)):
+      name, _, value = flag.lstrip("-").partition("=")
+      if name == "albert_config_file":
+        study_fields = json_files.read(value)
+    contents = {}
+    for arm in self.chosen_arms():
+      fields = _without_flags(arm.model_at(self.scale))
+      if fields:
+        contents[self._model_file(arm)] = study_fields | fields
+    return contents
+
+  def _model_file(self, arm: Arm) -> str:
+    return self.path("models", f"{arm.name}.json")
+
+  def _model_flags(self, arm: Arm) -> list[str]:
+    """The flags of run_pretrain.py for an arm's model."""
+    model = arm.model_at(self.scale)
+    flags = [f"--{name}={model[name]}" for name in _MODEL_FLAGS if name in model]
+    if _without_flags(model):
+      flags.append(f"--albert_config_file={self._model_file(arm)}")
+    return flags
+
   def commands(self) -> Iterator[Command]:
     """Yields all commands in order, lazily: a command may depend on files of earlier ones.
 
@@ -198,7 +227,7 @@ class StudyPlan(Settings):
       f"--eval_input_file={self.path('records', held_out)}/eval-*",
       f"--output_dir={run_dir}",
     ]
-    words.extend(last_of_each(train_flags + arm.flags_at(self.scale)))
+    words.extend(last_of_each(train_flags + self._model_flags(arm) + arm.flags_at(self.scale)))
     words.append(f"--seed={seed}")
     words.extend(self.device_flags.split())
     if arm.after in {other.name for other in self.chosen_arms()}:
@@ -236,6 +265,11 @@ class StudyPlan(Settings):
       yield Command(f"tasks/{arm.name}/seed-{seed}/{name}", words)
 
 
+def _without_flags(model: Mapping[str, Any]) -> dict[str, Any]:
+  """The fields of an arm's model that run_pretrain.py reads from a file."""
+  return {name: value for name, value in model.items() if name not in _MODEL_FLAGS}
+
+
 def _first_half(text: str) -> str:
   """The first half of the text files.
 
@@ -252,12 +286,12 @@ def _first_half(text: str) -> str:
 def last_of_each(flags: Sequence[str]) -> list[str]:
   """Drops flags that a later flag of the same name replaces.
 
-  --size and --albert_config_file replace each other.
+  --size names a whole model: it replaces an --albert_config_file before it, too.
   """
-  last = {}
+  last: dict[str, str] = {}
   for flag in flags:
     name = flag.lstrip("-").partition("=")[0]
-    if name == "albert_config_file":
-      name = "size"
+    if name == "size":
+      last.pop("albert_config_file", None)
     last[name] = flag
   return list(last.values())

@@ -1,4 +1,4 @@
-"""`run_pretrain.py --doctor`: a line for each check, advice below it, and status 1 if a check fails."""
+"""`doctor.py`: a line for each check, advice below it, and status 1 if a check fails."""
 
 import functools
 import os
@@ -10,7 +10,7 @@ from support.commands.script_runs import run_command
 from albert_tf import compat
 from albert_tf.cli import doctor
 
-_doctor = functools.partial(run_command, "tpu_scripts/run_pretrain.py", "--doctor")
+_doctor = functools.partial(run_command, "tpu_scripts/doctor.py")
 
 
 @pytest.mark.slow

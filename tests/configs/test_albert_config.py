@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from support.commands.script_runs import run_command
 
-from albert_tf.configs import SIZES, AlbertConfig
+from albert_tf.configs import SIZES, AlbertConfig, ModelChoice
 from albert_tf.errors import UserError
 
 SMALL = {
@@ -105,22 +105,20 @@ def test_plain_names_are_version_2():
     assert without == AlbertConfig.from_name(size)
 
 
-def test_another_width_brings_what_follows_from_it():
-  """F = 4 H and H / 64 heads, unless they are given; the size's own width changes nothing."""
-  base, wide = AlbertConfig.from_name("base"), {"hidden_size": 2048, "num_hidden_layers": 3}
-  follows = dataclasses.replace(base, **wide, intermediate_size=8192, num_attention_heads=32)
-  assert base.resized(**wide) == follows
-  told = wide | {"intermediate_size": 100, "num_attention_heads": 16}
-  assert base.resized(**told) == dataclasses.replace(base, **told)
-  xlarge = AlbertConfig.from_name("xlarge")  # 16 heads of 128, as in the release.
-  shallow = dataclasses.replace(xlarge, num_hidden_layers=12)
-  assert xlarge.resized(hidden_size=2048, num_hidden_layers=12) == shallow
-  bert = AlbertConfig.from_name("bert_base")
-  assert bert.resized(hidden_size=128).embedding_size == 128  # Nothing is factorized there.
-  assert bert.resized(hidden_size=128, embedding_size=64).embedding_size == 64
-  with pytest.raises(UserError, match=r"needs num_attention_heads too.* 100"):
-    base.resized(hidden_size=100)
-  assert base.resized(hidden_size=100, num_attention_heads=5).intermediate_size == 400
+def test_a_file_says_what_differs_from_a_size(tmp_path):
+  path = tmp_path / "narrow.json"
+  path.write_text('{"sharing": "none", "embedding_size": 64}')
+  choice = ModelChoice(size="base", albert_config_file=str(path), num_hidden_layers=3)
+  expected = AlbertConfig.from_name(
+    "base", vocab_size=8000, sharing="none", embedding_size=64, num_hidden_layers=3
+  )
+  assert choice.config(8000) == expected
+
+
+def test_the_vocabulary_size_of_a_file_counts(tmp_path):
+  path = tmp_path / "config.json"
+  path.write_text('{"vocab_size": 99}')
+  assert ModelChoice(size="tiny", albert_config_file=str(path)).config(8000).vocab_size == 99
 
 
 COMMAND = "tpu_scripts/count_parameters.py"
@@ -165,6 +163,7 @@ def test_the_command_counts_all_sizes_or_one(tmp_path):
   path = tmp_path / "albert_config.json"
   path.write_text(AlbertConfig.from_name("base", sharing="ffn").to_json_string())
   assert "| 37,686,528 |" in run_command(COMMAND, f"--albert_config_file={path}").stdout
-  failed = run_command(COMMAND, "--size=base", f"--albert_config_file={path}")
-  assert (failed.returncode, failed.stdout) == (2, "")
-  assert "exactly one of --size and" in failed.stderr
+  path.write_text('{"sharing": "ffn"}')
+  assert (
+    "| 37,686,528 |" in run_command(COMMAND, "--size=base", f"--albert_config_file={path}").stdout
+  )

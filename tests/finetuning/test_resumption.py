@@ -175,10 +175,9 @@ def test_the_command_stopped_at_random_times(tmp_path, replicas):
     "task_name": "mrpc", "data_dir": tmp_path, "init_checkpoint": tmp_path / "pretrained",
     "do_train": True, "noexport": True,
     "max_seq_length": 32, "train_batch_size": 4, "num_train_steps": 900, "save_checkpoints_steps": 250,
-    "num_virtual_devices": replicas, "distribution": "mirrored",
   }  # fmt: skip
   rng, ends, states = np.random.default_rng(replicas), [], []
-  with ForkedCommands() as commands:
+  with ForkedCommands(emulated_gpus=replicas) as commands:
     expected = commands.run("tpu_scripts/run_glue.py", **flags, output_dir=tmp_path / "expected")
     assert expected.status == 0
     seconds = json.loads((tmp_path / "expected/results.json").read_text())["train_seconds"]

@@ -78,7 +78,6 @@ def _items(kind: Any) -> tuple[Any, ...]:
     (SquadSettings, {"max_seq_length": 1 << 30}),
     (FineTuneSettings, {"train_batch_size": 1 << 30}),
     (StepConfig, {"global_batch_size": 1 << 30}),
-    (DistributionConfig, {"num_virtual_devices": 1 << 30}),
     (LiteSettings, {"batch_size": 1 << 30}),
     (ExportSettings, {"n_best": 1 << 30}),
     (OptimizerConfig, {"learning_rate": math.inf}),

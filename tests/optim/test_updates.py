@@ -13,7 +13,6 @@ from albert_tf.optim.config import (
   MomentHyperparameters,
   OptimizerConfig,
   ScheduleConfig,
-  scale_learning_rate,
 )
 from albert_tf.optim.lamb import clip_by_global_norm, lamb_update, rate_after_steps, trust_ratio
 from albert_tf.optim.optimizer import assign_decay, build_optimizer
@@ -126,13 +125,6 @@ def test_original_schedule_equals_the_recorded_rates():
   np.testing.assert_allclose(
     rate_after_steps(np.arange(len(recorded)), config), recorded, rtol=1e-6
   )
-
-
-def test_scaling_rules():
-  assert scale_learning_rate(0.00176, 4096, rule="sqrt") == 0.00176
-  assert scale_learning_rate(0.00176, 1024, rule="sqrt") == pytest.approx(0.00088)
-  assert scale_learning_rate(0.00176, 1024, rule="linear") == pytest.approx(0.00044)
-  assert scale_learning_rate(0.00176, 1024, rule="none") == 0.00176
 
 
 # ------------------------------------------------------------------ the training loop's optimizer

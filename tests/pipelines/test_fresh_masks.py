@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from albert_tf.pipelines import fresh_masks
 from albert_tf.pipelines.fresh_masks import FreshMasks, unmasked
-from albert_tf.pipelines.masking import MaskingConfig
-from albert_tf.pretraining.record_source import RecordsSource
+from albert_tf.pretraining.from_records import RecordsDescription
 from albert_tf.records import features as names
+from albert_tf.records.masking import MaskingConfig
 
 VOCABULARY, CLS, SEP, MASK = 400, 2, 3, 4
 RNG = np.random.default_rng(5)
@@ -199,9 +199,10 @@ def test_a_drawn_order_is_one_of_the_two_with_its_label():
 
 def test_the_order_is_drawn_only_where_labels_say_nothing_else():
   def source(*kinds):
-    return RecordsSource(
-      max_seq_length=64, max_predictions_per_seq=9, vocab_size=VOCABULARY, tokenizer_path="", vocab_sha256="",
-      settings={str(i): kind for i, kind in enumerate(kinds)},
+    return RecordsDescription(
+      input_files=(), eval_input_files=(), tokenizer_path="", vocab_sha256="", vocab_size=VOCABULARY,
+      max_seq_length=64, max_predictions_per_seq=9,
+      made_with={str(i): kind for i, kind in enumerate(kinds)},
     ).masking(None).redraw_order  # fmt: skip
 
   pure = {"sentence_pair": "sop", "compatibility": "none"}

@@ -13,10 +13,10 @@ from tensorflow.core.framework import graph_pb2
 from albert_tf.errors import UserError
 from albert_tf.pipelines.batches import HostShard, evaluation_batches, training_batches
 from albert_tf.pipelines.fresh_masks import FreshMasks
-from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.pipelines.order import DataOrder
 from albert_tf.pipelines.record_index import RecordIndex, build_record_index
 from albert_tf.records import frame_record
+from albert_tf.records.masking import MaskingConfig
 from albert_tf.records.parse import parse_pretraining_batch
 from albert_tf.records.shard_index import BLOCK_RECORDS
 

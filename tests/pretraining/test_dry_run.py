@@ -88,7 +88,7 @@ def test_a_run_leaves_the_process_as_it_was(folder, monkeypatch):
   monkeypatch.setattr(
     batches, "without_autotune", lambda dataset: quiet.append(dataset) or without_autotune(dataset)
   )
-  distribution = DistributionConfig(distribution="one_device", mixed_precision="bfloat16")
+  distribution = DistributionConfig(mixed_precision="bfloat16")
   run_pretraining(tiny_settings(folder, "run", distribution=distribution), check_only=True)
   assert len(quiet) == 4  # Of training and evaluation: the records, and the device's part of them.
   assert keras.layers.Dense(1).dtype_policy.name == policy.name
@@ -163,10 +163,15 @@ def test_a_value_out_of_its_bounds_beyond_the_first_records_is_named(
     run_pretraining(settings)
 
 
+def test_an_evaluation_batch_that_the_replicas_cannot_divide(folder, mirrored_2, monkeypatch):
+  monkeypatch.setattr("albert_tf.pretraining.run.make_strategy", lambda distribution: mirrored_2)
+  with pytest.raises(UserError, match=r"eval_batch_size=5, 2 replicas"):
+    run_pretraining(tiny_settings(folder, "run", eval_batch_size=5), check_only=True)
+
+
 def test_the_rest_that_a_run_would_refuse(folder):
-  settings = tiny_settings(folder, "run", distribution=DistributionConfig(distribution="mirrored"))
+  settings = tiny_settings(folder, "run")
   for changes, message in (
-    ({"eval_batch_size": 6}, r"eval_batch_size=6, 4 replicas"),
     ({"model": tiny_config(max_position_embeddings=9)}, "max_position_embeddings"),
     ({"masked_lm_only_steps": settings.num_train_steps}, "less than --num_train_steps.*Received: "),
     ({"masked_lm_only_steps": 1, "sentence_task": ""}, "Received: 1. Leave it out"),

@@ -10,10 +10,10 @@ from support.tiny_records import VOCAB_SIZE, tiny_config
 from support.tiny_step import one_device
 
 from albert_tf.errors import UserError
+from albert_tf.pretraining.from_records import describe_records
 from albert_tf.pretraining.inputs import checked_input
-from albert_tf.pretraining.record_source import describe_records
 from albert_tf.pretraining.run import run_pretraining
-from albert_tf.pretraining.settings import PretrainingSettings
+from albert_tf.pretraining.settings import PretrainingSettings, TrainingRecords
 from albert_tf.records import features as names
 
 
@@ -29,13 +29,8 @@ def settings(tmp_path_factory):
     model=tiny_config(vocab_size=tokenizer.vocab_size),
     tokenizer_path=str(folder / "tokenizer"),
   )
-  records = describe_records(
-    plain.input_files,
-    [],
-    spm_model_file=plain.tokenizer_path,
-    max_seq_length=plain.max_seq_length,
-    max_predictions_per_seq=plain.max_predictions_per_seq,
-  )
+  [path] = plain.input_files
+  records = describe_records(TrainingRecords(input_file=path, spm_model_file=plain.tokenizer_path))
   return dataclasses.replace(plain, masking=records.masking(0.4))
 
 

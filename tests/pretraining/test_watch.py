@@ -69,7 +69,7 @@ def test_plateau_is_told_once_and_again_when_it_lasts_twice_as_long():
   [
     ({}, []),
     ({"batch_size": 32, "width": 6}, []),
-    ({"batch_size": 32}, ["11 times what a batch of 32"]),
+    ({"batch_size": 32}, ["--learning_rate=0.000156 is the paper's"]),
     ({"learning_rate": 1e-5}, ["0.0057 times what"]),
     ({"num_warmup_steps": 0}, ["warm-up of 0 steps"]),
     ({"num_train_steps": 5000}, ["62.50% of the run"]),

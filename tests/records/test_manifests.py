@@ -10,7 +10,8 @@ import pytest
 
 from albert_tf.errors import UserError
 from albert_tf.pipelines.record_index import build_record_index
-from albert_tf.pretraining.record_source import describe_records
+from albert_tf.pretraining.from_records import describe_records
+from albert_tf.pretraining.settings import TrainingRecords
 from albert_tf.records import (
   Baseline,
   Manifest,
@@ -49,7 +50,7 @@ def _directory(folder, name, **changes):
 
 def _describe(paths, eval_paths=()):
   return describe_records(
-    paths, eval_paths, spm_model_file="", max_seq_length=None, max_predictions_per_seq=None
+    TrainingRecords(input_file=",".join(paths), eval_input_file=",".join(eval_paths))
   )
 
 

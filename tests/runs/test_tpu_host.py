@@ -30,7 +30,7 @@ def test_plain_tensorflow_is_named_with_the_lines_to_type(tpu):
   with pytest.raises(UserError, match=received) as caught:
     make_strategy(DistributionConfig(tpu=tpu))
   assert "\n    make install STACK=tpu\n" in str(caught.value)
-  assert f"--doctor --tpu={tpu}\n" in str(caught.value)
+  assert f"doctor.py --tpu={tpu}\n" in str(caught.value)
 
 
 @pytest.mark.parametrize(

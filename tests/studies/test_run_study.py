@@ -12,7 +12,10 @@ from support.commands.child_processes import ending_with_this
 from support.commands.script_runs import run_script
 from support.goldens import SPM_MODEL
 
-MODEL = "--embedding_size=8 --hidden_size=24 --num_attention_heads=3 --intermediate_size=32 --num_hidden_layers=1"
+# The study's model without these fields is a laptop's.
+MODEL = {
+  "embedding_size": 8, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 32, "num_hidden_layers": 1,
+}  # fmt: skip
 STEPS = (
   "--num_train_steps=600 --num_warmup_steps=2 --iterations_per_loop=100 --save_checkpoints_steps=300 "
   "--train_batch_size=4 --eval_batch_size=4 --max_eval_steps=1"
@@ -44,9 +47,10 @@ def run_study(*arguments: str) -> subprocess.Popen:
 def test_stopped_in_the_middle_of_a_run_it_goes_on_there(tmp_path):
   arguments = [
     "--study=dropout", "--arms=with", f"--output_dir={tmp_path}/lab", f"--input={write_text(tmp_path)}", "--seeds=1",
-    f"--spm_model_file={SPM_MODEL}", f"--train_flags={MODEL} {STEPS}",
+    f"--spm_model_file={SPM_MODEL}", f"--train_flags=--albert_config_file={tmp_path}/model.json {STEPS}",
     "--data_flags=--max_seq_length=16 --max_predictions_per_seq=2 --dupe_factor=1 --eval_fraction=0.2",
   ]  # fmt: skip
+  (tmp_path / "model.json").write_text(json.dumps(MODEL))
   first = run_study(*arguments)
   reports = tmp_path / "lab/runs/with/seed-1/metrics.jsonl"
   for _ in range(2000):
@@ -71,6 +75,8 @@ def test_stopped_in_the_middle_of_a_run_it_goes_on_there(tmp_path):
   assert json.loads(reports.read_bytes().splitlines()[-1])["step"] == 600
   assert "| with dropout, 0.1 |" in (tmp_path / "lab/table.md").read_text()
   assert (tmp_path / "lab/dropout.png").exists()
+  trained = json.loads((tmp_path / "lab/runs/with/seed-1/albert_config.json").read_text())
+  assert trained.items() >= {**MODEL, "hidden_dropout_prob": 0.1}.items()
 
 
 def test_what_it_refuses(tmp_path):

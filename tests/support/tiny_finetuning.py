@@ -21,10 +21,9 @@ QUICK = FineTuneSettings(
   num_train_steps=200,
   save_checkpoints_steps=100,
   classifier_dropout=0.0,
-  distribution=DistributionConfig(distribution="one_device"),
 )
 
-BFLOAT16 = DistributionConfig(distribution="one_device", mixed_precision="bfloat16")
+BFLOAT16 = DistributionConfig(mixed_precision="bfloat16")
 
 
 @functools.cache

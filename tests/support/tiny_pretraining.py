@@ -19,7 +19,6 @@ from support.tiny_records import SPEC, tiny_config, write_train_and_eval
 from albert_tf.checkpoints.bundle import latest_checkpoint, read_bundle
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.pretraining.settings import PretrainingSettings, StepConfig
-from albert_tf.runs.settings import DistributionConfig
 
 NUM_STEPS = 12
 
@@ -42,7 +41,6 @@ def tiny_settings(folder: pathlib.Path, output: str, **changes: Any) -> Pretrain
       step=StepConfig(global_batch_size=8),
       max_seq_length=SPEC.max_seq_length,
       max_predictions_per_seq=SPEC.max_predictions_per_seq,
-      distribution=DistributionConfig(distribution="one_device"),
       eval_batch_size=4,
       iterations_per_loop=2,
       save_checkpoints_steps=4,
@@ -110,7 +108,6 @@ def run_killing(folder: pathlib.Path, kills: int, seed: int) -> None:
     iterations_per_loop=1,
     save_checkpoints_steps=1,
     keep_checkpoint_max=2,
-    keep_checkpoint_every_n_steps=3,
   )
 
   def unfinished_writes() -> set[pathlib.Path]:

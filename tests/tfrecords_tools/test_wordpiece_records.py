@@ -10,7 +10,8 @@ from support import tiny_corpus
 from support.commands.child_processes import words
 from support.commands.script_runs import run_command
 
-from albert_tf.pretraining.record_source import describe_records
+from albert_tf.pretraining.from_records import describe_records
+from albert_tf.pretraining.settings import TrainingRecords
 from albert_tf.records import Manifest
 from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
 from tfrecords_tools.inspection import Findings, inspect_files, render, views
@@ -72,11 +73,7 @@ def test_records_are_valid_and_shown_as_text(records, vocab_file):
   # The same vocabulary, named: case and accents stay those of the records.
   for named in ("", str(records[0] / "vocab.txt")):
     source = describe_records(
-      _paths(records, "train"),
-      [],
-      spm_model_file=named,
-      max_seq_length=None,
-      max_predictions_per_seq=None,
+      TrainingRecords(input_file=",".join(_paths(records, "train")), spm_model_file=named)
     )
     assert source.tokenizer_path == str(records[0])
     assert source.masking(None).vocab_sha256 == tokenizer.model_sha256

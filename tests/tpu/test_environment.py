@@ -85,7 +85,7 @@ def test_libtpu_is_loaded_for_this_machines_chips_alone(start, chips, variables)
 
 @pytest.mark.parametrize(("tpu", "chips"), [("", True), ("local", False), ("local", True)])
 def test_the_doctor_starts_tensorflow_as_each_command_does(start, tpu, chips):
-  doctor = f"tpu_scripts/run_pretrain.py --doctor --tpu={tpu}"
+  doctor = f"tpu_scripts/doctor.py --tpu={tpu}"
   printed = start(doctor, chips=chips, variables=_EXPORTED).communicate()[0]
   answers = dict(re.findall(r"(\w+) starts: .*loads libtpu: (\w+)", printed))
   assert answers.pop("TensorFlow") == "False", printed

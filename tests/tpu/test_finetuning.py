@@ -90,7 +90,7 @@ def test_every_family_on_one_host(families, script):
   """Each task of a script is trained on one device and on emulated TPUs, all in one process."""
   data, tasks = families
   runs_of, listed = [], []
-  ways = {"alone": {"distribution": "one_device"}, "host": {"tpu": "local"}}
+  ways = {"alone": {}, "host": {"tpu": "local"}}
   for way, where in ways.items():
     for name, flags in tasks[script].items():
       own = {"init_checkpoint": data / "pretrained", "output_dir": data / f"{name}_{way}"}

@@ -44,7 +44,7 @@ def both_ways(flags, *names):
     parts = cores * int(options.get("gradient_accumulation_steps", 1))
     # In 16 bits a TPU has its own formulation: there one core is compared with many.
     in_16_bits = options["mixed_precision"] == "bfloat16"
-    device = {"tpu": "local"} if in_16_bits else {"distribution": "one_device"}
+    device = {"tpu": "local"} if in_16_bits else {}
     run = flags["output_dir"] / name
     one = {"output_dir": f"{run}_one", "gradient_accumulation_steps": parts}
     listed.append((1, {**options, **device, **one}))

@@ -40,7 +40,7 @@ def hosts(flags):
 def one_device(flags):
   folder, common = flags
   run = folder / "one"
-  status, stderr = end(start({**common, "distribution": "one_device", "output_dir": run}))
+  status, stderr = end(start({**common, "output_dir": run}))
   assert status == 0, stderr[-2000:]
   return run
 

@@ -18,7 +18,6 @@ from albert_tf.records import Manifest, RecordFile
 from albert_tf.runs.metrics_log import read_metrics
 
 pytestmark = pytest.mark.slow
-LENGTHS = [f"--max_seq_length={SPEC.max_seq_length}", "--max_predictions_per_seq=3"]
 
 
 def _describe(
@@ -62,14 +61,14 @@ def runs(folder: pathlib.Path) -> dict[str, Run]:
   examples = random_examples(3, seed=3)
   examples[2]["masked_lm_weights"][0] = np.nan
   write_records(folder / "nan.tfrecord", examples)
-  lengths = [*LENGTHS, "--eval_batch_size=4"]
+  batch = "--eval_batch_size=4"
   sets = [f"--eval_input_file=foreign={folder}/eval-0.tfrecord"]
   sets += [f"--eval_input_file={task}={_describe(folder, task)}" for task in ("sop", "nsp", "none")]
-  one, base = f"--eval_input_file=a={folder}/one.tfrecord", [f"--init_checkpoint={run}", *lengths]
+  one, base = f"--eval_input_file=a={folder}/one.tfrecord", [f"--init_checkpoint={run}", batch]
   words = {
     "last": [
       *(f"--init_checkpoint={last}", f"--output_dir={folder}/o", "--layer_similarity"),
-      *("--num_virtual_devices=2", *lengths, *sets),
+      *(batch, *sets),
     ],
     "some": [
       *(*base, f"--eval_input_file=a={folder}/eval-0.tfrecord", "--max_eval_steps=2"),
@@ -82,10 +81,11 @@ def runs(folder: pathlib.Path) -> dict[str, Run]:
     "long": [base[0], f"--eval_input_file=a={_describe(folder, 'sop', length=17)}"],
     "other lengths": [*base, f"--eval_input_file=a={_describe(folder, 'sop', length=12)}"],
     "weight": [*base, f"--eval_input_file=a={folder}/nan.tfrecord"],
-    "model": [f"--init_checkpoint={_with_huge_weights(run)}", *lengths, *sets],
+    "model": [f"--init_checkpoint={_with_huge_weights(run)}", batch, *sets],
     "nothing": [*base, f"--eval_input_file=a={folder}/gone-*"],
   }
-  return dict(zip(words, run_script("evaluate", list(words.values())), strict=True))
+  done = run_script("evaluate", list(words.values()), emulated_gpus=2)
+  return dict(zip(words, done, strict=True))
 
 
 def test_it_says_what_the_runs_own_evaluation_said_by_the_names_of_each_sets_task(folder, runs):
@@ -123,7 +123,7 @@ def test_layers_are_compared_and_some_batches_are_enough(folder, runs):
 
 def test_another_depth_is_evaluated(folder, runs):
   # In a process of its own: TensorFlow's collectives would have other sizes.
-  words = [f"--init_checkpoint={folder}/run", f"--output_dir={folder}/deep", *LENGTHS]
+  words = [f"--init_checkpoint={folder}/run", f"--output_dir={folder}/deep"]
   words += [f"--eval_input_file=foreign={folder}/eval-0.tfrecord", "--layer_similarity"]
   [deep] = run_script("evaluate", [[*words, "--num_hidden_layers=3"]])
   assert deep.status == 0, deep

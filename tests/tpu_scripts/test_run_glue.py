@@ -25,15 +25,14 @@ def test_train_predict_export_predict_again_and_an_ensemble(tmp_path, pretrained
   write_mrpc(tmp_path / "MRPC", 24)
   out, later, both = (tmp_path / name for name in ("out", "again", "both"))
   common = {"task_name": "MRPC", "data_dir": tmp_path, "max_seq_length": 32, "do_predict": True}
-  two = {"num_virtual_devices": 2}
   training = {"init_checkpoint": pretrained, "do_train": True, "train_batch_size": 8}
   training |= {"learning_rate": 0.002, "num_train_epochs": 2}
   commands = [
-    {**common, **two, **training, "output_dir": out},
-    {**common, **two, "init_checkpoint": out, "output_dir": later, "do_eval": True},
+    {**common, **training, "output_dir": out},
+    {**common, "init_checkpoint": out, "output_dir": later, "do_eval": True},
     {**common, "ensemble_of": f"{out},{later}", "output_dir": both},
   ]
-  done, again, ensemble = run_script("run_glue", list(map(words, commands)))
+  done, again, ensemble = run_script("run_glue", list(map(words, commands)), emulated_gpus=2)
   assert done.status == 0, done.stderr
   results = json.loads((out / "results.json").read_text())
   assert {"accuracy", "f1", "best_step", "train_seconds"} <= results.keys()

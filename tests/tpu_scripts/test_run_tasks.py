@@ -43,8 +43,7 @@ def load(path):
 
 def run(script, commands):
   """Runs a command in one process with each of `commands`, name → flags."""
-  common = ["--distribution=one_device"]
-  done = run_script(script, [[*common, *flags] for flags in commands.values()])
+  done = run_script(script, list(commands.values()))
   return dict(zip(commands, done, strict=True))
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.records.ngrams import KEEP_SHARE, MASK_SHARE
+from albert_tf.records.masking import KEEP_SHARE, MASK_SHARE
 from tfrecords_tools.pretraining.randomness import Stream
 
 _LOW = np.uint64(2**32 - 1)  # The lower half of a 64-bit number.

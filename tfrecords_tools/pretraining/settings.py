@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from albert_tf.records import PretrainingSpec
-from albert_tf.records.ngrams import ngram_probabilities
+from albert_tf.records.masking import ngram_probabilities
 from albert_tf.settings import Settings, setting
 from albert_tf.tokenization import WORD_RULES
 

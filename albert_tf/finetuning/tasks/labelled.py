@@ -19,10 +19,9 @@ import keras
 import numpy as np
 from scipy import special, stats
 from sklearn import metrics as sklearn_metrics
-import tensorflow as tf
 
 from albert_tf import files
-from albert_tf.compat import coordinator_cpu
+from albert_tf.compat import on_coordinator
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import finite_number
@@ -409,7 +408,7 @@ class LabelledTask(FineTuningTask):
       if set(column) != {None}:
         columns[name] = column
     # The tables too: a slice's first host could not give them to us.
-    with tf.device(coordinator_cpu()):
+    with on_coordinator():
       preprocessor = AlbertPreprocessor(
         self.tokenizer,
         kind=kind,

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.compat import coordinator_cpu
+from albert_tf.compat import on_coordinator
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import warn_of_capitals
@@ -196,8 +196,7 @@ def align(
       num_windows += len(windows.batch["input_ids"])
       yield windows.batch
 
-  # The tables too: a slice's first host could not give them to us.
-  with tf.device(coordinator_cpu()):
+  with on_coordinator():
     packer = graph_tokenizer(tokenizer)
     rows = Examples.of_blocks(batches())
   places = np.concatenate(places_of_blocks)
@@ -227,7 +226,7 @@ def _with_labels(
       labels[row][position] = label_ids[tag]
       weights[row][position] = 1
   lengths = rows.lengths
-  with tf.device(coordinator_cpu()):
+  with on_coordinator():
     return dataclasses.replace(
       rows,
       labels=tf.RaggedTensor.from_row_lengths(np.concatenate(labels), lengths),
@@ -283,7 +282,7 @@ def _entities(tags: Sequence[Sequence[str]], names: Sequence[str]) -> set[Entity
   """The entities that the tags of each sentence mark."""
   index = {name: number for number, name in enumerate(names)}
   # The op of a SavedModel, so that scores are those of what is served.
-  with tf.device(coordinator_cpu()):
+  with on_coordinator():
     ids = tf.ragged.constant([[index[tag] for tag in sentence] for sentence in tags], tf.int32)
     padded = ids.to_tensor()
     is_read = tf.sequence_mask(ids.row_lengths())

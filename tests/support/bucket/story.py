@@ -48,7 +48,7 @@ def pretraining(place: Callable[[str], str], **changes: Any) -> Step:
     --input_file={place("records/train-*")} --eval_input_file={place("records/eval-*")} --output_dir={place("run")}
     --albert_config_file={place("albert_config.json")} --max_seq_length=32 --max_predictions_per_seq=5
     --train_batch_size=8 --eval_batch_size=8 --num_train_steps=6 --num_warmup_steps=1 --learning_rate=0.01
-    --save_checkpoints_steps=2 --iterations_per_loop=1 --distribution=one_device
+    --save_checkpoints_steps=2 --iterations_per_loop=1
   """)
   return Step("tpu_scripts/run_pretrain.py", {**flags, **changes})
 

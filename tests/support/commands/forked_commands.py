@@ -44,16 +44,21 @@ class ForkedCommands:
   Args:
     environment: of the process that loads TensorFlow, and so of all commands.
     preload: modules to import before the first fork.
+    emulated_gpus: from 2 on, the commands find this many GPUs, which are parts of the CPU.
   """
 
   def __init__(
-    self, environment: Mapping[str, str] = os.environ, preload: str = "tensorflow,tensorflow_text"
+    self,
+    environment: Mapping[str, str] = os.environ,
+    preload: str = "tensorflow,tensorflow_text",
+    *,
+    emulated_gpus: int = 1,
   ):
     self._folder = tempfile.TemporaryDirectory()
     self._count = 0
     paths = [str(ROOT), str(ROOT / "tests"), environment.get("PYTHONPATH", "")]
     self._process = subprocess.Popen(
-      ending_with_this([sys.executable, __file__, preload]),
+      ending_with_this([sys.executable, __file__, preload, str(emulated_gpus)]),
       env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
       cwd=ROOT,
       stdin=subprocess.PIPE,
@@ -126,9 +131,22 @@ def _start(folder: str, script: str, *arguments: str) -> int:
     os._exit(status)
 
 
+def _emulate_gpus(count: int) -> None:
+  """Divides the CPU, and lists its parts as GPUs; TensorFlow's runtime starts later, in each command."""
+  import tensorflow as tf
+
+  cpu = tf.config.list_physical_devices("CPU")[0]
+  tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+  list_devices = tf.config.list_logical_devices
+  tf.config.list_logical_devices = lambda kind=None: list_devices("CPU" if kind == "GPU" else kind)
+
+
 def _serve() -> None:
-  for module in sys.argv[1].split(","):
+  preload, emulated_gpus = sys.argv[1], int(sys.argv[2])
+  for module in preload.split(","):
     __import__(module)
+  if emulated_gpus > 1:
+    _emulate_gpus(emulated_gpus)
   gc.freeze()  # What is imported is garbage in no command, and stays in the memory that all share.
   for line in sys.stdin:
     what, *rest = json.loads(line)

@@ -28,9 +28,9 @@ class Run(NamedTuple):
 
 
 @functools.cache
-def _commands() -> ForkedCommands:
+def _commands(emulated_gpus: int = 1) -> ForkedCommands:
   """One process with TensorFlow loaded for all commands of this test run."""
-  commands = ForkedCommands()
+  commands = ForkedCommands(emulated_gpus=emulated_gpus)
   atexit.register(commands.__exit__)
   return commands
 
@@ -58,9 +58,10 @@ def _new_process(*words: str, **environment: str) -> subprocess.CompletedProcess
   )
 
 
-def run_script(script: str, runs: Iterable[Sequence[str]]) -> list[Run]:
+def run_script(script: str, runs: Iterable[Sequence[str]], *, emulated_gpus: int = 1) -> list[Run]:
   """Runs `tpu_scripts/<script>.py` with each list of flags in turn."""
-  ended = [_commands().run(f"tpu_scripts/{script}.py", *words) for words in runs]
+  commands = _commands(emulated_gpus)
+  ended = [commands.run(f"tpu_scripts/{script}.py", *words) for words in runs]
   return [Run(command.status or 0, command.stdout, command.stderr) for command in ended]
 
 

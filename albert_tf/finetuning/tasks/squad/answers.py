@@ -11,7 +11,7 @@ from scipy import special
 import tensorflow as tf
 
 from albert_tf import json_files
-from albert_tf.compat import coordinator_cpu
+from albert_tf.compat import on_coordinator
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad.features import SquadFeatures
 from albert_tf.finetuning.tasks.squad.read import SquadData
@@ -68,7 +68,7 @@ def decode(features: SquadFeatures, outputs: Mapping[str, Sequence[np.ndarray]])
     window_outputs = {name: column[first:last] for name, column in outputs.items()}
 
     # The best spans.
-    with tf.device(coordinator_cpu()):
+    with on_coordinator():
       columns = [tf.constant(column[first:last]) for column in features.windows]
       windows = Windows(*columns)._replace(row=tf.constant(rows))
       located = Located(*[tf.gather(column, paragraphs) for column in features.located])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.compat import coordinator_cpu
+from albert_tf.compat import on_coordinator
 from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.keras_api.examples import Examples, blocks_of
@@ -90,8 +90,7 @@ def make_features(
     ]
   )
   contexts = list(number_of_context)
-  # The tables too: a slice's first host could not give them to this process.
-  with tf.device(coordinator_cpu()):
+  with on_coordinator():
     graph = GraphTokenizer(tokenizer)
     find_offsets = GraphOffsets(tokenizer, graph)
 
