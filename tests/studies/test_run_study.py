@@ -45,7 +45,6 @@ def test_stopped_in_the_middle_of_a_run_it_goes_on_there(tmp_path):
   arguments = [
     "--study=dropout", "--arms=with", f"--output_dir={tmp_path}/lab", f"--input={write_text(tmp_path)}", "--seeds=1",
     f"--spm_model_file={SPM_MODEL}", f"--train_flags={MODEL} {STEPS}",
-    "--data_flags=--max_seq_length=16 --max_predictions_per_seq=2 --dupe_factor=1 --eval_fraction=0.2",
   ]  # fmt: skip
   first = run_study(*arguments)
   reports = tmp_path / "lab/runs/with/seed-1/metrics.jsonl"
