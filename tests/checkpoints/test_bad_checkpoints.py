@@ -34,10 +34,15 @@ def test_missing_and_unused_variables_need_a_flag(tmp_path):
   del variables[QUERY]
   variables["bert/extra/kernel"] = np.zeros([2, 3], np.float32)
   path = write_tf1(tmp_path / "a", CONFIG, variables)
-  refuse(path, tmp_path, rf"missing: {QUERY}\. .*--allow_missing")
-  allowed = {"allow_missing": "query/kernel$"}
-  refuse(path, tmp_path, r"unused: bert/extra/kernel\. .*--allow_unused", **allowed)
-  report = convert_to(tmp_path / "b", path, allow_unused="^bert/extra/", **allowed)
+  refuse(path, tmp_path, rf"missing: {QUERY}\. .*--allow_unmatched")
+  allowed = "query/kernel$"
+  refuse(
+    path,
+    tmp_path,
+    r"unused: bert/extra/kernel\. .*--allow_unmatched",
+    allow_unmatched=allowed,
+  )
+  report = convert_to(tmp_path / "b", path, allow_unmatched=f"{allowed}|^bert/extra/")
   assert (report.missing, report.unused) == ([QUERY], ["bert/extra/kernel"])
   assert report.lines()[:2] == [f"{QUERY}  missing", "bert/extra/kernel  unused"]
   assert any("1 missing, 1 unused" in line for line in report.lines())

@@ -95,7 +95,7 @@ def test_a_masked_lm_needs_no_pooler_and_no_sentence_head(tmp_path: pathlib.Path
   variables = random_variables(SYNTHETIC, ("masked_lm",))
   kept = {name: value for name, value in variables.items() if "pooler" not in name}
   write_tf1(tmp_path / "a", SYNTHETIC, kept)
-  convert_to(tmp_path / "b", tmp_path / "a", "huggingface", allow_missing="^bert/pooler/")
+  convert_to(tmp_path / "b", tmp_path / "a", "huggingface", allow_unmatched="^bert/pooler/")
   open_model("fill_mask", str(tmp_path / "a"), preprocessor=None)
   model = open_model("fill_mask", str(tmp_path / "b"), preprocessor=None)
   settings = LiteSettings(max_predictions_per_seq=2)

@@ -36,10 +36,10 @@ def test_command_makes_albert_ids_and_the_same_bytes(tmp_path, sentences):
   models = []
   for prefix in ("one/spm", "two/other"):
     paths = (f"--input={tmp_path}/part*.txt", f"--model_prefix={tmp_path}/{prefix}")
-    result = run_command(_COMMAND, *paths, "--vocab_size=120", "--input_sentence_size=300")
+    result = run_command(_COMMAND, *paths, "--vocab_size=120")
     assert result.returncode == 0, result.stderr
     assert "120 tokens from 400 sentences in 2 files" in result.stdout
-    assert "training on 300 of 400 sentences, which takes about " in result.stderr
+    assert "training on 400 of 400 sentences, which takes about " in result.stderr
     assert "part0.txt is read as lines" in result.stderr
     models.append((tmp_path / f"{prefix}.model").read_bytes())
   assert models[0] == models[1]
@@ -51,6 +51,20 @@ def test_command_makes_albert_ids_and_the_same_bytes(tmp_path, sentences):
   assert tokenizer.decode(tokenizer.encode("Café WINTER")) == "cafe winter"  # Normalised.
   vocab = (tmp_path / "one" / "spm.vocab").read_text(encoding="utf-8").splitlines()
   assert [line.split("\t")[0] for line in vocab] == tokenizer.pieces
+
+
+def test_a_large_text_is_sampled(tmp_path, sentences, capsys):
+  path = tmp_path / "in.txt"
+  path.write_text("\n".join(sentences), encoding="utf-8")
+  spec = vocabulary.VocabularySpec(vocab_size=120, num_sampled_sentences=300)
+  models = []
+  for _ in range(2):
+    read = vocabulary.read_sentences(
+      [str(path)], CorpusOptions(input_format="lines"), spec, stats=CorpusStats()
+    )
+    models.append(vocabulary.train(read, spec))
+  assert "300 of 400 sentences" in capsys.readouterr().err
+  assert models[0] == models[1] != vocabulary.train(iter(sentences), spec)
 
 
 def test_sizes_that_cannot_be(tmp_path, sentences):
