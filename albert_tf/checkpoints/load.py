@@ -142,9 +142,7 @@ def match(
   return MatchReport(matched=matched, missing=missing, unused=unused)
 
 
-def _refuse_unless_allowed(
-  names: Sequence[str], allowed: str, *, rule: str, argument: str
-) -> None:
+def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, rule: str, argument: str) -> None:
   """Raises `UserError` if there are names that the regular expression `allowed` does not find."""
   refused = [name for name in names if not (allowed and re.search(allowed, name))]
   if not refused:

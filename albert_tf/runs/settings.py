@@ -21,7 +21,6 @@ class DistributionConfig(Settings):
     "",
     "The TPU: local, a name, or grpc://host:port, with commas between the hosts of a slice. "
     "Empty: no TPU.",
-    aliases=("tpu_name",),
   )
   tpu_zone: str = setting("", "Zone of a TPU that --tpu gives by name.")
   gcp_project: str = setting("", "Google Cloud project of a TPU that --tpu gives by name.")
