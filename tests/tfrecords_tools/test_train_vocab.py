@@ -68,7 +68,7 @@ def test_a_large_text_is_sampled(tmp_path, sentences, capsys):
 
 
 def test_sizes_that_cannot_be(tmp_path, sentences):
-  for size, received in ((5000, r"5,000 tokens.* <= \d+"), (20, "required_chars")):
+  for size, received in ((5000, r"5000.* <= \d+.*--vocab_size"), (20, "required_chars")):
     with pytest.raises(UserError, match=received):
       vocabulary.train(iter(sentences), vocabulary.VocabularySpec(vocab_size=size))
   (tmp_path / "in.txt").write_text("\n".join(sentences), encoding="utf-8")
@@ -123,11 +123,7 @@ _CUT = gzip.compress(random.Random(1).randbytes(9000).hex().encode())[:-2000]
 @pytest.mark.parametrize(
   ("name", "content", "received"),
   [
-    (
-      "b.txt",
-      b'<doc id="1" url="u" title="T">\nT\n\nText.\n</doc>\n',
-      r"in/b\.txt, which begins with '<'",
-    ),
+    ("b.txt", b'<doc id="1" url="u" title="T">\nT\n\nText.\n</doc>\n', r"in/b\.txt, .*'<'"),
     ("b.txt.gz", _CUT, r"b\.txt\.gz"),
   ],
   ids=["markup", "truncated"],
@@ -144,8 +140,8 @@ def test_a_broken_file_is_told_before_training(tmp_path, texts, name, content, r
 @pytest.mark.parametrize(
   ("change", "received"),
   [
-    (pathlib.Path.unlink, r"in/b\.txt: No such file.*Restore it"),
-    (lambda path: os.truncate(path, 90), r"in/b\.txt, of 90 bytes now and [\d,]+ at the start"),
+    (pathlib.Path.unlink, r"in/b\.txt:"),
+    (lambda path: os.truncate(path, 90), r"in/b\.txt, .* 90 .* 29,937 "),
   ],
   ids=["removed", "cut"],
 )
@@ -172,7 +168,7 @@ def test_one_process_at_a_time_makes_a_prefix(tmp_path, texts, monkeypatch):
 
   def train_while_another_starts(*arguments, **more):
     monkeypatch.setattr(vocabulary, "train", train)
-    with pytest.raises(UserError, match=r"spm\.lock.*another --model_prefix") as refused:
+    with pytest.raises(UserError, match=r"Received: .*/spm\.lock, .*--model_prefix") as refused:
       _make(tmp_path)
     refusals.append(refused)
     return train(*arguments, **more)
