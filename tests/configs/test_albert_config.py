@@ -62,7 +62,10 @@ def test_activation_names_by_source(huggingface, given, expected):
     ({"num_hidden_groups": 6}, "Received: 6 and 5"),
     ({"num_hidden_groups": 2, "sharing": "ffn"}, "Received: 2 with sharing=ffn"),
     ({"num_hidden_layers": 10**9}, "num_hidden_layers .*1024.*Received: 1000000000"),
-    ({"hidden_size": 3 << 14, "num_hidden_layers": 1000, "sharing": "none"}, "100 billion"),
+    (
+      {"hidden_size": 3 << 14, "num_hidden_layers": 1000, "sharing": "none"},
+      "Received: .*hidden_size=49152",
+    ),
   ],
 )
 def test_bad_values_say_what_was_received(changes, message):
@@ -118,7 +121,7 @@ def test_another_width_brings_what_follows_from_it():
   bert = AlbertConfig.from_name("bert_base")
   assert bert.resized(hidden_size=128).embedding_size == 128  # Nothing is factorized there.
   assert bert.resized(hidden_size=128, embedding_size=64).embedding_size == 64
-  with pytest.raises(UserError, match=r"needs num_attention_heads too.* 100"):
+  with pytest.raises(UserError, match=r"num_attention_heads .*Received: 100"):
     base.resized(hidden_size=100)
   assert base.resized(hidden_size=100, num_attention_heads=5).intermediate_size == 400
 
