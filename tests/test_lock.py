@@ -49,7 +49,7 @@ def test_a_full_disk_is_told_with_the_path(tmp_path, monkeypatch):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
   monkeypatch.setattr(locks.os, "write", full)
-  with pytest.raises(files.StoreError, match=r"Received: .*/lock\.json: no space left .*Free"):
+  with pytest.raises(files.StoreError, match=r"Received: .*/lock\.json: no space left "):
     DirectoryLock(str(tmp_path)).acquire()
 
 
@@ -58,7 +58,7 @@ def test_a_live_process_is_respected_and_a_dead_one_is_not_waited_for(tmp_path):
   assert holder.stdout.readline() == "took\n"
   mine = DirectoryLock(str(tmp_path))
   for attempt in (mine.refuse_others, mine.acquire):
-    message = rf"lock.json is held by process {holder.pid} on \S+. Stop that run"
+    message = rf"Received: {tmp_path}, .*process {holder.pid} on .*--output_dir"
     with pytest.raises(UserError, match=message):
       attempt()
   mine.release()  # Not his: it stays.
@@ -102,7 +102,7 @@ def bucket():
 def test_in_a_bucket_another_machine_is_waited_for_until_its_lock_expires(bucket):
   bucket()
   lock = DirectoryLock(BUCKET)
-  message = r"held by process 7 on elsewhere. If it is dead, .* expires in \d\d s"
+  message = r"Received: .* process 7 on elsewhere\. .* \d\d s"
   with pytest.raises(UserError, match=message):
     lock.acquire()
   bucket(expires=time.time() - 5)
@@ -111,7 +111,7 @@ def test_in_a_bucket_another_machine_is_waited_for_until_its_lock_expires(bucket
   ended = subprocess.Popen([sys.executable, "-c", ""])
   ended.wait()
   bucket(host=locks._host(), pid=os.getppid())
-  with pytest.raises(UserError, match="If it is dead"):
+  with pytest.raises(UserError, match=r"process \d+ on .* \d\d s"):
     lock.refuse_others()
   bucket(host=locks._host(), pid=ended.pid)  # Of this machine: known to be dead.
   lock.acquire()
@@ -120,7 +120,7 @@ def test_in_a_bucket_another_machine_is_waited_for_until_its_lock_expires(bucket
   # Another boot of the kernel: the number tells nothing.
   name, _, namespace = locks._host().split(" ")
   bucket(host=f"{name} another-boot {namespace}", pid=ended.pid)
-  with pytest.raises(UserError, match="If it is dead"):
+  with pytest.raises(UserError, match=r"process \d+ on .* \d\d s"):
     lock.acquire()
 
 
@@ -137,7 +137,7 @@ def test_in_a_bucket_the_owner_renews_and_notices_that_it_lost_the_lock(bucket, 
   bucket()
   while not lock._new_owner and time.monotonic() < deadline:
     time.sleep(0.01)
-  with pytest.raises(UserError, match=r"process 7 on elsewhere\. It took over"):
+  with pytest.raises(UserError, match="process 7 on elsewhere"):
     lock.check()
   lock.release()
   assert files.listdir(BUCKET) == ["lock.json.1"]
@@ -151,7 +151,7 @@ def test_in_a_bucket_a_process_that_was_suspended_looks_before_it_writes(bucket)
   assert json_files.read(lock._path)["expires"] > time.time() + 100
   lock._renewed -= 2 * locks.LEASE_SECONDS
   bucket()
-  with pytest.raises(UserError, match=r"process 7 on elsewhere\. It took over"):
+  with pytest.raises(UserError, match="process 7 on elsewhere"):
     lock.check()
   lock.release()
 

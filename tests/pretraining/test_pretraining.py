@@ -279,9 +279,9 @@ def test_mistakes_are_refused_before_anything_is_written(finished, tmp_path):
   for changes, received in (
     ({"output_dir": str(foreign)}, "thesis.tex"),
     ({"input_files": (str(empty),)}, r"empty\.tfrecord"),
-    ({"input_files": (few,)}, "5 records, train_batch_size=8"),
+    ({"input_files": (few,)}, "Received: 5 records, train_batch_size=8"),
     ({"model": tiny_config(vocab_size=30)}, r"3\d in (input_ids|masked_lm_ids) of .*vocab_size=30"),
-    ({"max_seq_length": 12}, "10 values of input_ids, expected 12"),
+    ({"max_seq_length": 12}, "Received: 10 values of input_ids, .* 12 "),
     ({"init_checkpoint": str(tmp_path / "nothing")}, "Received: .*nothing"),
   ):
     with pytest.raises(UserError, match=received):
@@ -301,7 +301,7 @@ def test_a_full_disk_during_a_checkpoint_leaves_the_old_one(finished, monkeypatc
       raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
   monkeypatch.setattr(tf.raw_ops, "SaveV2", full_after_first)
-  with pytest.raises(UserError, match=r"model\.ckpt-8.*No space left"):
+  with pytest.raises(UserError, match=r"Received: .*model\.ckpt-8"):
     run_pretraining(settings)
   monkeypatch.undo()
   folder = pathlib.Path(settings.output_dir, "checkpoints")

@@ -267,7 +267,7 @@ def test_ten_lamb_steps_follow_the_original(micro_batches):
 
 def test_a_batch_that_cannot_be_divided_is_refused():
   config = StepConfig(global_batch_size=30, gradient_accumulation_steps=4)
-  with pytest.raises(UserError, match=r"train_batch_size=30, 2 replicas.*Use 24\."):
+  with pytest.raises(UserError, match=r"train_batch_size=30, 2 .* 24\."):
     config.micro_batch_size(2)
   with pytest.raises(UserError, match=r"--gradient_accumulation_steps=0, .*compile_for_tpu\.py"):
     StepConfig(gradient_accumulation_steps=0).micro_batch_size(2)
@@ -279,7 +279,7 @@ def test_a_batch_that_cannot_be_divided_is_refused():
     ((1, 3), {}, "Received: 1,3 .* --num_hidden_layers=3"),
     ((1, 1, 2), {}, "Received: .*1,1,2"),
     ((1, 2), {"sharing": "attention"}, "Received: train_depths=1,2, .*sharing=attention"),
-    ((0, 2), {}, "train_depths must be at least 1"),
+    ((0, 2), {}, "train_depths .*Received: 0"),
   ],
 )
 def test_depths_that_cannot_be_trained_are_refused(depths, changes, message):

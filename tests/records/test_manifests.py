@@ -153,7 +153,7 @@ def test_a_manifest_is_read_back_and_compared(tmp_path):
   assert loaded == _MANIFEST
   assert (loaded.num_records("train"), loaded.spec) == (21, PretrainingSpec(128, 20))
   loaded.check(vocab_size=8000, max_seq_length=128)
-  with pytest.raises(UserError, match="Received: vocab_size: .* 8000, .* 30000"):
+  with pytest.raises(UserError, match=r"Received: vocab_size: .* 8000, .* 30000"):
     loaded.check(vocab_size=30000)
   path = tmp_path / "a" / "manifest.json"
   path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))

@@ -106,7 +106,7 @@ def test_chips(monkeypatch, tmp_path):
   monkeypatch.setattr(tpu_host, "chips", lambda: chips)
   tpu_host.check_chips()
   monkeypatch.setattr(tpu_host, "chips", list)
-  with pytest.raises(UserError, match="--tpu=local .*/dev/accel"):
+  with pytest.raises(UserError, match=r"--tpu=local .*/dev/accel"):
     tpu_host.check_chips()
 
 
@@ -158,7 +158,7 @@ def test_keras_never_chooses_xla_by_itself(monkeypatch):
 )
 def test_a_malformed_tf_config_is_one_message(monkeypatch, text):
   monkeypatch.setenv("TF_CONFIG", text)
-  with pytest.raises(UserError, match="TF_CONFIG .*Received: "):
+  with pytest.raises(UserError, match=r"TF_CONFIG .*Received: "):
     make_strategy(DistributionConfig())
 
 
