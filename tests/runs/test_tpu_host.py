@@ -133,7 +133,7 @@ def test_xla_of_the_host_is_refused_without_its_compiler():
   ],
 )
 def test_a_slow_precision_of_the_cpu_is_named(caplog, monkeypatch, precision, instructions, advice):
-  monkeypatch.setattr(distribution, "_has_bfloat16", lambda: instructions)
+  monkeypatch.setattr(distribution, "has_bfloat16", lambda: instructions)
   make_strategy(DistributionConfig(use_xla=True, mixed_precision=precision))
   assert advice in caplog.text
   assert caplog.text.count("Leave") == bool(advice)

@@ -87,7 +87,7 @@ def test_workers_that_do_not_see_the_work_are_an_error(corpus, make_beam, tmp_pa
 
 
 def test_a_file_larger_than_a_workers_memory_is_refused(corpus, make_beam, tmp_path, monkeypatch):
-  monkeypatch.setattr(beam_runner, "_LARGEST_SHARD", 4_000)
+  monkeypatch.setattr(beam_runner, "LARGEST_SHARD", 4_000)
   with pytest.raises(UserError, match=r"Received: --num_shards=3 .*--num_shards=[4-9] "):
     make_beam(corpus, tmp_path / "out")
 

@@ -540,7 +540,7 @@ def test_a_killed_worker_is_one_line(found_by):
 
   with (
     pytest.raises(UserError, match="--num_workers"),
-    local._workers(2) as each,
+    local.worker_processes(2) as each,
   ):
     list(each(abs, items(each.args[0])))
 
@@ -555,7 +555,7 @@ def test_the_estimate_is_near_and_comes_before_the_work(
     estimates.append(create_module.estimate(work))
     return make_locally(work)
 
-  monkeypatch.setattr(create_module, "_WORTH_AN_ESTIMATE", 0)
+  monkeypatch.setattr(create_module, "WORTH_AN_ESTIMATE", 0)
   choices = dataclasses.replace(_CHOICES, dupe_factor=4)
   more = {"settings": choices, "runner": run, "notice": notices.append}
   manifest = make(corpus, tmp_path, tiny_tokenizer, **more)

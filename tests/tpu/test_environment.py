@@ -31,7 +31,7 @@ _CHIPS = "from albert_tf import tpu_host; tpu_host.chips = lambda: ['/dev/accel0
 _EXPORTED = {
   "PJRT_DEVICE": "TPU",
   "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true",
-  "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": tpu_host._library_of_wheel() or "/lib/libtpu.so",
+  "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": tpu_host.library_of_wheel() or "/lib/libtpu.so",
   "TF_XLA_FLAGS": "--tf_mlir_enable_mlir_bridge=true",
 }
 _HIDDEN = {"TPU_LOAD_LIBRARY": "0"}
