@@ -53,6 +53,7 @@ def test_a_truncated_checkpoint_is_named_and_taking_it_away_continues_from_the_o
   assert run_pretraining(copied, check_only=True) is None
 
 
+@pytest.mark.slow
 def test_a_cut_run_json_is_replaced_by_that_of_the_same_command(copied, finished, tmp_path):
   damaged = pathlib.Path(copied.output_dir, "run.json")
   damaged.write_bytes(damaged.read_bytes()[:-20])

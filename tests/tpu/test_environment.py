@@ -75,7 +75,12 @@ def start(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-  ("chips", "variables"), [(False, _EXPORTED), (True, _EXPORTED | _HIDDEN), (True, {})]
+  ("chips", "variables"),
+  [
+    (False, _EXPORTED),
+    pytest.param(True, _EXPORTED | _HIDDEN, marks=pytest.mark.slow),
+    (True, {}),
+  ],
 )
 def test_libtpu_is_loaded_for_this_machines_chips_alone(start, chips, variables):
   processes = [start(line, chips=chips, variables=variables) for line in _COMMANDS.values()]
