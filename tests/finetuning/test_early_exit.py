@@ -115,5 +115,5 @@ def test_the_fastest_row_that_is_good_enough(tolerance):
 
 
 def test_distillation_needs_several_depths():
-  with pytest.raises(UserError, match=r"--depth_distillation=1\.0 without --train_depths"):
+  with pytest.raises(UserError, match=r"Received: --depth_distillation=1\.0 .*--train_depths"):
     dataclasses.replace(SETTINGS, train_depths=(), depth_distillation=1.0)
