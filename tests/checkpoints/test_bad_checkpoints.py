@@ -65,43 +65,70 @@ def test_wrong_configuration(changes, match, tmp_path):
   refuse(path, tmp_path, match)
 
 
-def test_unknown_key_and_missing_configuration(tmp_path):
+def test_an_unknown_key_of_the_configuration(tmp_path):
   path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
   config = tmp_path / "a" / "albert_config.json"
   config.write_text(json.dumps({**CONFIG.to_dict(), "num_atention_heads": 2}))
   refuse(path, tmp_path, "Received: num_atention_heads")
-  config.unlink()
+
+
+def test_a_missing_configuration(tmp_path):
+  path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
+  (tmp_path / "a" / "albert_config.json").unlink()
   refuse(path, tmp_path, r"Received: .*/a/model.*--albert_config_file")
 
 
-def test_bert_of_huggingface_and_an_untied_decoder(tmp_path):
+@pytest.fixture
+def hugging_face(tmp_path):
+  """A folder in Hugging Face's format."""
   path = write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
   convert_to(tmp_path / "hf", path, "huggingface")
-  config, weights = tmp_path / "hf" / "config.json", tmp_path / "hf" / "model.safetensors"
+  return tmp_path / "hf"
+
+
+def test_an_untied_decoder(hugging_face, tmp_path):
+  weights = hugging_face / "model.safetensors"
   tensors = safetensors.numpy.load_file(weights)
   untied = {**tensors, "predictions.decoder.weight": np.ones([29, 4], np.float32)}
   safetensors.numpy.save_file(untied, weights)
-  refuse(tmp_path / "hf", tmp_path, r"predictions\.decoder\.weight")
+  refuse(hugging_face, tmp_path, r"predictions\.decoder\.weight")
+
+
+def test_weights_that_were_cut(hugging_face, tmp_path):
+  weights = hugging_face / "model.safetensors"
   weights.write_bytes(weights.read_bytes()[:-5])
-  refuse(tmp_path / "hf", tmp_path, rf"Received: {weights} .*metadata")
+  refuse(hugging_face, tmp_path, rf"Received: {weights} .*metadata")
   weights.write_bytes(b"")
-  refuse(tmp_path / "hf", tmp_path, rf"Received: {weights} .*header")
+  refuse(hugging_face, tmp_path, rf"Received: {weights} .*header")
+
+
+def test_a_bert_of_hugging_face(hugging_face, tmp_path):
+  config = hugging_face / "config.json"
   config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "bert"}))
-  refuse(tmp_path / "hf", tmp_path, "model_type='bert'")
+  refuse(hugging_face, tmp_path, "model_type='bert'")
 
 
-def test_paths_and_formats(tmp_path):
+def test_paths_of_nothing_that_is_a_checkpoint(tmp_path):
   write_tf1(tmp_path / "a", CONFIG, random_variables(CONFIG))
   refuse("", tmp_path, "Received: '',")
   refuse(tmp_path / "nowhere", tmp_path, f"Received: '{tmp_path}/nowhere',")
   refuse(tmp_path, tmp_path, f"Received: {tmp_path}")
   refuse(tmp_path / "x.safetensors", tmp_path, "x.safetensors',")
   refuse(tmp_path / "a/albert_config.json", tmp_path, "Received: '.*/a/albert_config.json',")
-  for path in (None, 3, b"a"):
-    with pytest.raises(UserError, match=f"Received: {path!r}"):
-      read_checkpoint(path)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"a"])
+def test_values_that_are_no_paths(path):
+  with pytest.raises(UserError, match=f"Received: {path!r}"):
+    read_checkpoint(path)
+
+
+def test_an_unknown_format():
   with pytest.raises(UserError, match="'onnx'"):
     ConvertOptions(output_format="onnx")
+
+
+def test_of_several_checkpoints_one_must_be_named(tmp_path):
   write_tf1(tmp_path / "b", CONFIG, random_variables(CONFIG), name="one")
   write_tf1(tmp_path / "b", CONFIG, random_variables(CONFIG), name="two")
   refuse(tmp_path / "b", tmp_path, "one, two")

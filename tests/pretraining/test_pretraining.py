@@ -36,12 +36,12 @@ from albert_tf.checkpoints.checkpoint import find_checkpoint
 from albert_tf.checkpoints.load import load_weights
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
+from albert_tf.optim.optimizer import Optimizer
 from albert_tf.pipelines.masking import MaskingConfig
 from albert_tf.pretraining.evaluation import Evaluator
 from albert_tf.pretraining.loop import next_boundary
 from albert_tf.pretraining.reporter import Reporter
 from albert_tf.pretraining.run import run_pretraining
-from albert_tf.pretraining.step import TrainStep
 from albert_tf.runs import checkpoint_store as checkpoints
 from albert_tf.runs.checkpoint_store import CheckpointStore
 from albert_tf.runs.interruption import stop_on_signal
@@ -144,7 +144,7 @@ def test_killed_between_checkpoint_and_evaluation_the_restart_evaluates(finished
   monkeypatch.undo()
   assert latest_checkpoint(f"{settings.output_dir}/checkpoints").endswith("model.ckpt-8")
   with monkeypatch.context() as patch:
-    patch.setattr(TrainStep, "_run", None)  # Nothing is left to train in a run of 8 steps.
+    patch.setattr(Optimizer, "apply", None)  # Nothing is left to train in a run of 8 steps.
     result = run_pretraining(with_changes(settings, num_train_steps=8))
   whole, again = (
     read_metrics(f"{run}/metrics.jsonl") for run in (finished / "whole", settings.output_dir)

@@ -30,26 +30,45 @@ def sentences():
   ]
 
 
-def test_command_makes_albert_ids_and_the_same_bytes(tmp_path, sentences):
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, sentences):
+  """The folder of a vocabulary that the command has made of two files, and what it printed."""
+  folder = tmp_path_factory.mktemp("trained")
   for index, part in enumerate((sentences[:200], sentences[200:])):
-    (tmp_path / f"part{index}.txt").write_text("\n".join(part), encoding="utf-8")
-  models = []
-  for prefix in ("one/spm", "two/other"):
-    paths = (f"--input={tmp_path}/part*.txt", f"--model_prefix={tmp_path}/{prefix}")
-    result = run_command(_COMMAND, *paths, "--vocab_size=120")
-    assert result.returncode == 0, result.stderr
-    assert "120 tokens from 400 sentences in 2 files" in result.stdout
-    assert "training on 400 of 400 sentences, which takes about " in result.stderr
-    assert "part0.txt is read as lines" in result.stderr
-    models.append((tmp_path / f"{prefix}.model").read_bytes())
+    (folder / f"part{index}.txt").write_text("\n".join(part), encoding="utf-8")
+  return folder, train_by_command(folder, "one/spm")
+
+
+def train_by_command(folder, prefix):
+  paths = (f"--input={folder}/part*.txt", f"--model_prefix={folder}/{prefix}")
+  result = run_command(_COMMAND, *paths, "--vocab_size=120")
+  assert result.returncode == 0, result.stderr
+  return result
+
+
+def test_the_command_says_what_it_reads_and_writes(trained):
+  folder, result = trained
+  assert "120 tokens from 400 sentences in 2 files" in result.stdout
+  assert "training on 400 of 400 sentences, which takes about " in result.stderr
+  assert "part0.txt is read as lines" in result.stderr
+  assert {path.name for path in (folder / "one").iterdir()} == _FILES
+
+
+def test_the_same_text_gives_the_same_bytes(trained):
+  folder, _ = trained
+  train_by_command(folder, "two/other")
+  models = [(folder / f"{prefix}.model").read_bytes() for prefix in ("one/spm", "two/other")]
   assert models[0] == models[1]
-  assert {path.name for path in (tmp_path / "one").iterdir()} == _FILES
-  tokenizer = AlbertTokenizer.from_pretrained(str(tmp_path / "one" / "spm.model"))
+
+
+def test_a_vocabulary_has_the_ids_of_albert(trained):
+  folder, _ = trained
+  tokenizer = AlbertTokenizer.from_pretrained(str(folder / "one" / "spm.model"))
   first = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "(", ")", '"', "-", ".", "–", "£", "€"]
   assert tokenizer.pieces[:13] == first
   assert tokenizer.vocab_size == 120
   assert tokenizer.decode(tokenizer.encode("Café WINTER")) == "cafe winter"  # Normalised.
-  vocab = (tmp_path / "one" / "spm.vocab").read_text(encoding="utf-8").splitlines()
+  vocab = (folder / "one" / "spm.vocab").read_text(encoding="utf-8").splitlines()
   assert [line.split("\t")[0] for line in vocab] == tokenizer.pieces
 
 
