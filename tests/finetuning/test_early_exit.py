@@ -37,6 +37,7 @@ def run(directory, task, start=None, **changes):
   return fine_tune(task, settings, start=start or tiny_start(), output_dir=str(directory))
 
 
+@pytest.mark.slow
 def test_the_threshold_is_stored_and_used(tmp_path, without_graphs):
   splits = {"train": made_up_texts(24, seed=5), "eval": made_up_texts(13, seed=6)}
   task = tiny_task(splits)

@@ -114,7 +114,15 @@ def test_replicas_and_micro_batches_make_the_same_update(mirrored_2):
     np.testing.assert_allclose(other, one, atol=1e-4 * largest)
 
 
-@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize(
+  "kind",
+  [
+    "classification",
+    "sentence_vectors",
+    pytest.param("regression", marks=pytest.mark.slow),
+    pytest.param("multi_label", marks=pytest.mark.slow),
+  ],
+)
 def test_each_row_has_the_answer_of_the_depth_where_it_stopped(kind):
   x, _ = batch(kind, count=8)
   model = model_of(kind, train_depths=DEPTHS)

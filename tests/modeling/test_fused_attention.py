@@ -57,7 +57,7 @@ def calls(program: bytes) -> tuple[int, int]:
   ("changes", "forward"),
   # A loop over layers has one call in its body; rematerialised layers call forward again.
   [
-    ({}, LAYERS),
+    pytest.param({}, LAYERS, marks=pytest.mark.slow),
     pytest.param({"gradient_accumulation_steps": 2}, LAYERS, marks=pytest.mark.slow),
     pytest.param({"train_depths": (1, LAYERS)}, LAYERS, marks=pytest.mark.slow),
     pytest.param({"layer_loop": "while"}, None, marks=pytest.mark.slow),

@@ -10,6 +10,9 @@ from albert_tf import AlbertClassifier
 from albert_tf.serving.loaded_model import LoadedModel
 from albert_tf.serving.server import RequestError, Servable
 
+# The export takes seconds; `predict_early` is tested in keras_api/test_several_depths.py at once.
+pytestmark = pytest.mark.slow
+
 TEXTS = ["the sky is blue", "small birds sing all day long under old trees", "grass"]
 PAIRS = TEXTS[::-1]
 STORED = 0.6
