@@ -109,6 +109,7 @@ def test_a_fit_killed_again_and_again_ends_with_the_same_bits(pretrained, finish
   assert_same_bits(fit(pretrained, tmp_path), finished[1])
 
 
+@pytest.mark.slow
 def test_an_optimizer_of_keras_continues_too(pretrained, tmp_path):
   optimizer = keras.optimizers.Adam
   killed(pretrained, tmp_path / "killed", optimizer=optimizer, update=8)

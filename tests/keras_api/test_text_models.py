@@ -451,8 +451,13 @@ def test_names_of_classes_have_weights_and_lists_are_weights(classifier):
   ("options", "labels"),
   [
     ({"label_names": ["sky", "bird"], "problem": "multi_label"}, [["sky"], ["sky", "bird"], []]),
-    ({"num_labels": 1}, [1, 1, 0]),  # The loss says that it is no value.
-    ({"label_names": ["sky", "bird"]}, np.array([[True, False], [True, True], [False, False]])),
+    # The loss says that it is no value.
+    pytest.param({"num_labels": 1}, [1, 1, 0], marks=pytest.mark.slow),
+    pytest.param(
+      {"label_names": ["sky", "bird"]},
+      np.array([[True, False], [True, True], [False, False]]),
+      marks=pytest.mark.slow,
+    ),
   ],
 )
 def test_labels_that_do_not_exclude_each_other(run, tmp_path, options, labels):

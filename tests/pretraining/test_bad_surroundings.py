@@ -66,6 +66,7 @@ def test_a_cut_run_json_is_replaced_by_that_of_the_same_command(copied, finished
     assert run_pretraining(copied).step == 6
 
 
+@pytest.mark.slow
 def test_without_the_line_where_it_was_cut_the_reports_go_on(copied):
   path = pathlib.Path(copied.output_dir, "metrics.jsonl")
   path.write_bytes(path.read_bytes()[:-20])
