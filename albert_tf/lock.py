@@ -21,7 +21,7 @@ from albert_tf.errors import UserError
 LOCK_FILE = "lock.json"
 # In a bucket, an owner that has not renewed for so long counts as dead.
 LEASE_SECONDS = 120.0
-_RENEWAL_SECONDS = 30.0
+RENEWAL_SECONDS = 30.0
 # How long the first of several processes waits for the others to withdraw.
 _WITHDRAWAL_SECONDS = 30.0
 _POLL_SECONDS = 0.2
@@ -129,7 +129,7 @@ class DirectoryLock:
     return descriptor
 
   def _keep_renewing(self) -> None:
-    while not self._new_owner and not self._released.wait(_RENEWAL_SECONDS):
+    while not self._new_owner and not self._released.wait(RENEWAL_SECONDS):
       with contextlib.suppress(OSError):  # The next renewal may reach the bucket.
         self._renew()
 

@@ -55,7 +55,7 @@ def prepare_import(tpu: str) -> None:
     return
 
   os.environ.pop("TPU_LOAD_LIBRARY", None)
-  library = _library_of_wheel()
+  library = library_of_wheel()
   if library:
     # The user's own values take precedence.
     os.environ.setdefault("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", library)
@@ -63,7 +63,7 @@ def prepare_import(tpu: str) -> None:
       os.environ.setdefault(name, value)
 
 
-def _library_of_wheel() -> str:
+def library_of_wheel() -> str:
   """The libtpu that pip installed with tensorflow-tpu; empty for other TensorFlows."""
   try:
     metadata.distribution("tensorflow-tpu")

@@ -24,7 +24,6 @@ STACK_TESTS = (
   "checkpoints/test_round_trips.py",
   "finetuning/test_fit.py",
   "finetuning/test_resumption.py",
-  "finetuning/test_workers.py",
   "fuzz/test_tokenizers.py",
   "modeling/test_dot_product_attention.py",
   "modeling/test_keras_citizenship.py",

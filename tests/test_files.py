@@ -37,7 +37,7 @@ def test_a_link_that_leads_nowhere_is_no_output(
   name: str, use: Callable[[str], None], tmp_path: pathlib.Path
 ) -> None:
   (tmp_path / "link").symlink_to(tmp_path / "disk")
-  with pytest.raises(UserError, match=f"{tmp_path}/link, .*{tmp_path}/disk, .* remove the link"):
+  with pytest.raises(UserError, match=f"Received: .*{tmp_path}/link, .*{tmp_path}/disk, "):
     use(str(tmp_path / name))
   assert not (tmp_path / "disk").exists()
 
@@ -48,7 +48,7 @@ def test_a_mount_point_cannot_be_replaced(
   """Such as the volume of a container."""
   monkeypatch.setattr(os.path, "ismount", lambda path: path == str(tmp_path))
   with (
-    pytest.raises(UserError, match=f"{tmp_path}, which is a mount point.* a folder in it"),
+    pytest.raises(UserError, match=f"Received: {tmp_path}, "),
     files.atomic_directory(str(tmp_path)),
   ):
     pass
@@ -82,7 +82,5 @@ def test_a_full_disk_of_temporary_files_is_not_the_stores_fault(
     raise OSError(errno.ENOSPC, "No space left on device")
 
   monkeypatch.setattr(files, "move_into_place", move_into_place)
-  with pytest.raises(
-    files.StoreError, match=f"{tempfile.gettempdir()}: no space left .* set TMPDIR"
-  ):
+  with pytest.raises(files.StoreError, match=f"Received: {tempfile.gettempdir()}: .* TMPDIR"):
     files.write_text("gs://albert/file", "text")

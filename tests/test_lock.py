@@ -44,12 +44,20 @@ def content(directory):
   return json.loads((directory / "lock.json").read_text())
 
 
+def host_of_this_process(directory):
+  """As a lock records it."""
+  lock = DirectoryLock(str(directory))
+  lock.acquire()
+  lock.release()
+  return content(directory)["host"]
+
+
 def test_a_full_disk_is_told_with_the_path(tmp_path, monkeypatch):
   def full(descriptor, data):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
   monkeypatch.setattr(locks.os, "write", full)
-  with pytest.raises(files.StoreError, match=r"Received: .*/lock\.json: no space left .*Free"):
+  with pytest.raises(files.StoreError, match=r"Received: .*/lock\.json: no space left "):
     DirectoryLock(str(tmp_path)).acquire()
 
 
@@ -58,7 +66,7 @@ def test_a_live_process_is_respected_and_a_dead_one_is_not_waited_for(tmp_path):
   assert holder.stdout.readline() == "took\n"
   mine = DirectoryLock(str(tmp_path))
   for attempt in (mine.refuse_others, mine.acquire):
-    message = rf"lock.json is held by process {holder.pid} on \S+. Stop that run"
+    message = rf"Received: {tmp_path}, .*process {holder.pid} on .*--output_dir"
     with pytest.raises(UserError, match=message):
       attempt()
   mine.release()  # Not his: it stays.
@@ -102,56 +110,80 @@ def bucket():
 def test_in_a_bucket_another_machine_is_waited_for_until_its_lock_expires(bucket):
   bucket()
   lock = DirectoryLock(BUCKET)
-  message = r"held by process 7 on elsewhere. If it is dead, .* expires in \d\d s"
+  message = r"Received: .* process 7 on elsewhere\. .* \d\d s"
   with pytest.raises(UserError, match=message):
     lock.acquire()
   bucket(expires=time.time() - 5)
   lock.acquire()
   lock.release()
+
+
+def test_in_a_bucket_the_lock_of_a_dead_process_of_this_machine_is_not_waited_for(bucket, tmp_path):
   ended = subprocess.Popen([sys.executable, "-c", ""])
   ended.wait()
-  bucket(host=locks._host(), pid=os.getppid())
-  with pytest.raises(UserError, match="If it is dead"):
+  here = host_of_this_process(tmp_path)
+  lock = DirectoryLock(BUCKET)
+  bucket(host=here, pid=os.getppid())
+  with pytest.raises(UserError, match=r"process \d+ on .* \d\d s"):
     lock.refuse_others()
-  bucket(host=locks._host(), pid=ended.pid)  # Of this machine: known to be dead.
+  bucket(host=here, pid=ended.pid)
   lock.acquire()
   lock.release()
   assert files.listdir(BUCKET) == ["lock.json.1"]
   # Another boot of the kernel: the number tells nothing.
-  name, _, namespace = locks._host().split(" ")
+  name, _, namespace = here.split(" ")
   bucket(host=f"{name} another-boot {namespace}", pid=ended.pid)
-  with pytest.raises(UserError, match="If it is dead"):
+  with pytest.raises(UserError, match=r"process \d+ on .* \d\d s"):
     lock.acquire()
 
 
-def test_in_a_bucket_the_owner_renews_and_notices_that_it_lost_the_lock(bucket, monkeypatch):
-  monkeypatch.setattr(locks, "_RENEWAL_SECONDS", 0.02)
+def own_record():
+  """The record of this process's lock in the bucket, beside that of another machine."""
+  (name,) = set(files.listdir(BUCKET)) - {"lock.json.1"}
+  return json_files.read(f"{BUCKET}/{name}")
+
+
+def test_in_a_bucket_the_owner_renews_its_lock(bucket, monkeypatch):
+  monkeypatch.setattr(locks, "RENEWAL_SECONDS", 0.02)
   lock = DirectoryLock(BUCKET)
   lock.acquire()
-  first, deadline = lock._renewed, time.monotonic() + 10
-  while json_files.read(lock._path)["expires"] == first + locks.LEASE_SECONDS:
+  first, deadline = own_record()["expires"], time.monotonic() + 10
+  while own_record()["expires"] == first:
     assert time.monotonic() < deadline
     time.sleep(0.01)
   bucket(held=False)  # It asks, and will withdraw.
   lock.check()
+  lock.release()
+
+
+def test_in_a_bucket_the_owner_notices_that_it_lost_the_lock(bucket, monkeypatch):
+  monkeypatch.setattr(locks, "RENEWAL_SECONDS", 0.02)
+  lock = DirectoryLock(BUCKET)
+  lock.acquire()
   bucket()
-  while not lock._new_owner and time.monotonic() < deadline:
-    time.sleep(0.01)
-  with pytest.raises(UserError, match=r"process 7 on elsewhere\. It took over"):
-    lock.check()
+
+  def check_for_seconds():
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+      lock.check()
+      time.sleep(0.01)
+
+  with pytest.raises(UserError, match="process 7 on elsewhere"):
+    check_for_seconds()
   lock.release()
   assert files.listdir(BUCKET) == ["lock.json.1"]
 
 
-def test_in_a_bucket_a_process_that_was_suspended_looks_before_it_writes(bucket):
+def test_in_a_bucket_a_process_that_was_suspended_looks_before_it_writes(bucket, monkeypatch):
   lock = DirectoryLock(BUCKET)
   lock.acquire()
-  lock._renewed -= 2 * locks.LEASE_SECONDS
+  first, second = (time.time() + factor * locks.LEASE_SECONDS for factor in (2, 4))
+  monkeypatch.setattr(locks.time, "time", lambda: first)
   lock.check()  # Nobody came meanwhile.
-  assert json_files.read(lock._path)["expires"] > time.time() + 100
-  lock._renewed -= 2 * locks.LEASE_SECONDS
-  bucket()
-  with pytest.raises(UserError, match=r"process 7 on elsewhere\. It took over"):
+  assert own_record()["expires"] > first + 100
+  bucket(expires=second + 100)
+  monkeypatch.setattr(locks.time, "time", lambda: second)
+  with pytest.raises(UserError, match="process 7 on elsewhere"):
     lock.check()
   lock.release()
 
@@ -162,30 +194,35 @@ def test_in_a_bucket_one_of_several_has_the_lock_however_long_an_upload_takes(
 ):
   all_have_looked, refused = threading.Barrier(3), []
   taken = [DirectoryLock(BUCKET) for _ in delays]
-  seconds, write = dict(zip(taken, delays, strict=True)), DirectoryLock._write
+  write = json_files.write
+  delay_of_thread = threading.local()
 
-  def slow(self, *, held=True):
-    if not held:
+  def slow(path, record):
+    if not record["held"]:
       all_have_looked.wait()
-      time.sleep(seconds[self])
-    write(self, held=held)
+      time.sleep(delay_of_thread.seconds)
+    write(path, record)
 
-  def acquire(lock):
+  def acquire(lock, seconds):
+    delay_of_thread.seconds = seconds
     try:
       lock.acquire()
     except UserError as error:
       refused.append((lock, str(error)))
 
-  monkeypatch.setattr(DirectoryLock, "_write", slow)
-  threads = [threading.Thread(target=acquire, args=(lock,)) for lock in taken]
+  monkeypatch.setattr(json_files, "write", slow)
+  threads = [
+    threading.Thread(target=acquire, args=pair) for pair in zip(taken, delays, strict=True)
+  ]
   for thread in threads:
     thread.start()
   for thread in threads:
     thread.join()
   monkeypatch.undo()
   (holder,) = set(taken) - {lock for lock, _ in refused}
-  assert all("One process at a time" in message for _, message in refused)
-  assert files.listdir(BUCKET) == [os.path.basename(holder._path)]
+  assert all(f"Received: {BUCKET}" in message for _, message in refused)
+  assert len(files.listdir(BUCKET)) == 1
+  assert own_record()["held"]
   holder.release()
   refused[0][0].acquire()
   refused[0][0].release()

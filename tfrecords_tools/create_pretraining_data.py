@@ -18,8 +18,6 @@ from typing import Literal
 # No matrix product here; starting threads takes 50 ms.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from absl import flags
-
 from albert_tf import files
 from albert_tf.cli import commands
 from albert_tf.errors import UserError
@@ -37,11 +35,8 @@ class Source(Settings):
   """The input of the records."""
 
   input: tuple[str, ...] = setting(help="Input files: glob patterns with commas, quoted.")
-  spm_model_file: str | None = setting(
-    None, "SentencePiece model, of train_vocab.py or of a release."
-  )
-  vocab_file: str | None = setting(
-    None, "WordPiece vocabulary (.txt), in place of --spm_model_file."
+  spm_model_file: str = setting(
+    help="SentencePiece model, of train_vocab.py or of a release, or WordPiece vocabulary (.txt)."
   )
   do_lower_case: bool | None = setting(
     None, "Lower-case the text. Default: as the vocabulary does, else true."
@@ -69,7 +64,6 @@ class Work(Settings):
 
 for _settings in (Source, CorpusOptions, RecordSettings, Work):
   commands.define_flags(_settings)
-flags.mark_flags_as_mutual_exclusive(["spm_model_file", "vocab_file"], required=True)
 
 
 def main(beam_options: Sequence[str]) -> None:
@@ -79,7 +73,7 @@ def main(beam_options: Sequence[str]) -> None:
   work = commands.from_flags(Work)
   paths = files.expand_globs(source.input)
   tokenizer = load_tokenizer(
-    source.spm_model_file or source.vocab_file or "",
+    source.spm_model_file,
     do_lower_case=source.do_lower_case,
     keep_accents=source.keep_accents,
   )

@@ -38,11 +38,9 @@ class VocabularySpec(Settings):
   character_coverage: float = setting(
     0.99995, "Share of the text's characters that the vocabulary covers.", minimum=0.9, maximum=1.0
   )
-  input_sentence_size: int = setting(
-    1_000_000,
-    "Train on a random sample of this many sentences; 0: on all. A million take about 3 GiB of "
-    "memory.",
-    minimum=0,
+  # A million take about 3 GiB of memory; more would hardly change the vocabulary.
+  num_sampled_sentences: int = setting(
+    1_000_000, "Train on a random sample of this many sentences.", minimum=1, flag=""
   )
 
   @property
@@ -121,7 +119,7 @@ def read_sentences(
       bar.update(size)
 
   # SentencePiece takes a random sample, and memory for that alone.
-  num_sampled = min(num_sentences, spec.input_sentence_size or num_sentences)
+  num_sampled = min(num_sentences, spec.num_sampled_sentences)
   sampled_characters = num_characters * num_sampled / max(1, num_sentences)
   print(
     f"training on {num_sampled:,} of {num_sentences:,} sentences, which takes about "
@@ -178,7 +176,7 @@ def train(sentences: Iterator[str], spec: VocabularySpec, *, log_level: int = 2)
       user_defined_symbols=list(_USER_SYMBOLS),
       character_coverage=spec.character_coverage,
       num_threads=_NUM_THREADS,
-      input_sentence_size=spec.input_sentence_size,
+      input_sentence_size=spec.num_sampled_sentences,
       shuffle_input_sentence=True,
       max_sentence_length=1 << 24,  # Bytes; longer sentences would be left out silently.
       minloglevel=log_level,

@@ -29,17 +29,11 @@ class Command(Settings):
   """The flags besides those of the run."""
 
   topology: str = setting("", "Type and grid of chips, such as v3:16x16 or v5p:2x2x1.")
-  per_core_batch_size: int | None = setting(
-    None, "Examples that one core computes at a time; replaces --train_batch_size.", minimum=1
-  )
   usd_per_chip_hour: float | None = setting(
     None, "US dollars for a chip and hour, to print the cost of the run.", minimum=0
   )
   estimate_only: bool = setting(
     False, "Estimate with a formula in milliseconds, without the compiler."
-  )
-  compiler_python: str = setting(
-    "", "Python interpreter that has jax and libtpu. Default: this one."
   )
   # A flag of the run: the optimizer's settings would also check its warm-up.
   num_train_steps: int = setting(125_000, "Number of updates.", minimum=1)
@@ -56,7 +50,7 @@ for _name in _FLAGS_OF_THE_RUN.split():
   flags.declare_key_flag(_name)
 
 
-def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | None) -> StepShape:
+def _shape(config: AlbertConfig, topology: Topology) -> StepShape:
   """The step of one core.
 
   --gradient_accumulation_steps=0 takes the fastest micro-batches that fit by formula.
@@ -70,7 +64,7 @@ def _shape(config: AlbertConfig, topology: Topology, per_core_batch_size: int | 
   # The run's flags have the names of a step's settings.
   shape = commands.from_flags(
     StepShape,
-    per_core_batch_size=per_core_batch_size or step.micro_batch_size(topology.num_cores),
+    per_core_batch_size=step.micro_batch_size(topology.num_cores),
     gradient_accumulation_steps=step.gradient_accumulation_steps,
   )
   # A plan has no records; a share of masks means fresh ones.
@@ -88,7 +82,7 @@ def main() -> None:
   command = commands.from_flags(Command)
   topology = parse_topology(command.topology)
   config = commands.from_flags(ModelChoice).config()
-  shape = _shape(config, topology, command.per_core_batch_size)
+  shape = _shape(config, topology)
   compiled = None
   if not command.estimate_only:
     print(f"compiling for a core of {topology.name}", flush=True)
@@ -97,7 +91,7 @@ def main() -> None:
     from albert_tf.planning.lowering import lower_train_step
 
     program = lower_train_step(config, shape)
-    compiled = compile_hlo(program, topology.name, python=command.compiler_python)
+    compiled = compile_hlo(program, topology.name)
   report = plan.describe(
     config,
     shape,

@@ -39,12 +39,13 @@ def _plan() -> StudyPlan:
     raise UserError(
       f"--data_dir must be a directory. Received: {plan.data_dir}, which is no directory."
     )
-  # The recipe of a step, then its flags: the last of two equal ones counts.
   changes = {}
   for step in ("text", "vocab", "data", "train"):
-    name = f"{step}_flags"
-    step_flags = _recipe(plan, step) + shlex.split(getattr(plan, name))
-    changes[name] = shlex.join(commands.expand_flag_files(step_flags))
+    step_flags = _recipe(plan, step)
+    if step == "train":
+      # After the recipe: the last of two equal flags counts.
+      step_flags += shlex.split(plan.train_flags)
+    changes[f"{step}_flags"] = shlex.join(commands.expand_flag_files(step_flags))
   # The commands run in the checkout, and not where the study was started.
   for name in ("output_dir", "input", "spm_model_file", "data_dir"):
     paths = [path.strip() for path in getattr(plan, name).split(",")]

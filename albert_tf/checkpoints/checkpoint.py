@@ -371,18 +371,18 @@ def match(
     missing,
     allow_missing,
     rule=f"Every variable the model needs must be in the checkpoint. Received: {source}, missing",
-    flag="--allow_missing",
+    argument="allow_missing",
   )
   _refuse_unless_allowed(
     unused,
     allow_unused,
     rule=f"Every variable of the checkpoint must be one the model uses. Received: {source}, unused",
-    flag="--allow_unused",
+    argument="allow_unused",
   )
   return MatchReport(matched=matched, missing=missing, unused=unused)
 
 
-def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, rule: str, flag: str) -> None:
+def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, rule: str, argument: str) -> None:
   """Raises `UserError` if there are names that the regular expression `allowed` does not find."""
   refused = [name for name in names if not (allowed and re.search(allowed, name))]
   if not refused:
@@ -392,5 +392,6 @@ def _refuse_unless_allowed(names: Sequence[str], allowed: str, *, rule: str, fla
     listed += f", and {len(refused) - _MOST_NAMES} more"
   raise UserError(
     f"{rule}: {listed}. Give the configuration that it was made with and, to continue a run, its "
-    f"optimizer. If it is meant, convert_checkpoint.py takes {flag}=REGEX, as load_weights does."
+    "optimizer. If it is meant, convert_checkpoint.py takes --allow_unmatched=REGEX, and "
+    f"load_weights {argument}=REGEX."
   )

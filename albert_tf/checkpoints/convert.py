@@ -50,8 +50,8 @@ def convert(input_path: str, output_path: str, options: ConvertOptions) -> Match
   report = match(
     checkpoint.variables,
     {entry.name: entry.shape for entry in variable_entries(checkpoint.config, heads)},
-    allow_missing=options.allow_missing,
-    allow_unused=options.allow_unused,
+    allow_missing=options.allow_unmatched,
+    allow_unused=options.allow_unmatched,
     source=checkpoint.path,
   )
 

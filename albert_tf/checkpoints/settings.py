@@ -19,10 +19,8 @@ class ConvertOptions(Settings):
   spm_model_file: str = setting(
     "", "Vocabulary (.model, .txt). Default: the one in the weights' folder."
   )
-  allow_missing: str = setting(
-    "", "Regular expression of variables that may be missing in the input."
-  )
-  allow_unused: str = setting(
-    "", "Regular expression of variables of the input that may remain unused."
+  allow_unmatched: str = setting(
+    "",
+    "Regular expression of variables that may be missing in the input, or remain unused there.",
   )
   expand_sharing: bool = setting(False, "Give every layer its own copy of shared parameters.")

@@ -141,12 +141,12 @@ def _checks(distribution: DistributionConfig, output_dir: str) -> Iterator[Check
   elif distribution.tpu:
     yield _check_tpu_elsewhere(distribution)
   else:
-    yield from _check_gpus()
+    yield from check_gpus()
   if output_dir:
     yield check_directory(output_dir)
 
 
-def _check_gpus() -> Iterator[Check]:
+def check_gpus() -> Iterator[Check]:
   """The cards that the driver knows, and whether TensorFlow can use them; nothing where there is no driver."""
   if not shutil.which("nvidia-smi"):
     return

@@ -60,9 +60,9 @@ def can_fuse(
     return False
   reason = _reason_against(config, input_ids, tf.as_dtype(dtype), padding_at_end, has_dropout)
   if reason:
-    _log_once(f"Attention without cuDNN's fused kernel: {reason}.")
+    log_once(f"Attention without cuDNN's fused kernel: {reason}.")
     return False
-  _log_once("Attention by cuDNN's fused kernel.")
+  log_once("Attention by cuDNN's fused kernel.")
   return True
 
 
@@ -101,7 +101,7 @@ def old_cards() -> list[str]:
 
 
 @functools.cache
-def _log_once(message: str) -> None:
+def log_once(message: str) -> None:
   logging.info(message)
 
 

@@ -74,7 +74,7 @@ class FreshMasks:
     masking = self._masking
 
     def keys(stream: int) -> tf.Tensor:
-      return _row_keys(self._seed, epochs, records, stream)
+      return row_keys(self._seed, epochs, records, stream)
 
     # The text, and its order.
     batch = batch | {names.INPUT_IDS: unmasked(batch)}
@@ -90,9 +90,9 @@ class FreshMasks:
     budget = tf.minimum(budget, masking.max_predictions_per_seq)
 
     # Which tokens, and what stands in their place.
-    words = self.words_of(ids, batch[names.INPUT_MASK], *_draws(keys(_NGRAM_STREAM), length))
+    words = self.words_of(ids, batch[names.INPUT_MASK], *random_draws(keys(_NGRAM_STREAM), length))
     masked = chosen_positions(words, budget, length)  # [B, S]
-    return batch | self._replaced(ids, masked, *_draws(keys(_REPLACEMENT_STREAM), length))
+    return batch | self._replaced(ids, masked, *random_draws(keys(_REPLACEMENT_STREAM), length))
 
   def words_of(
     self, ids: tf.Tensor, mask: tf.Tensor, ranks: tf.Tensor, ngram_draws: tf.Tensor
@@ -262,7 +262,7 @@ def _positions(flags: tf.Tensor) -> tf.Tensor:
   return tf.pad(positions, [[0, 0], [0, 1]], constant_values=length)
 
 
-def _row_keys(seed: int, epochs: tf.Tensor, records: tf.Tensor, stream: int) -> tf.Tensor:
+def row_keys(seed: int, epochs: tf.Tensor, records: tf.Tensor, stream: int) -> tf.Tensor:
   """uint64 [B]: a hash of all arguments."""
   key = _splitmix64(tf.constant(seed % 2**64, tf.uint64))
   for number in (epochs, records, stream):
@@ -270,7 +270,7 @@ def _row_keys(seed: int, epochs: tf.Tensor, records: tf.Tensor, stream: int) -> 
   return key
 
 
-def _draws(keys: tf.Tensor, length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def random_draws(keys: tf.Tensor, length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   """Two independent int32 [B, S] in [0, 2^31) for each key [B] and position."""
   position = tf.cast(tf.range(tf.cast(length, tf.int64)), tf.uint64)
   bits = _splitmix64(keys[:, tf.newaxis] + position * _GOLDEN)

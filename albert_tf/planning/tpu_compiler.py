@@ -80,8 +80,7 @@ def compile_hlo(hlo: bytes, topology: str = "v3:2x2", *, python: str = "") -> Co
   if result["error"] == worker.MISSING:
     raise UserError(
       f"The TPU compiler needs jax and libtpu. Received: {message} in {python}. Install "
-      'albert-tf[tpu-compile] (pip install -e ".[tpu-compile]"), or name an interpreter that has '
-      "them."
+      'albert-tf[tpu-compile] (pip install -e ".[tpu-compile]").'
     )
   return _too_large(message, topology)
 

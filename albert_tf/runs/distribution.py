@@ -109,7 +109,7 @@ def find_tpu(
 
 def _warn_of_slow_bfloat16(use_xla: bool) -> None:
   """Says which flag makes a step on this machine's CPU slow."""
-  if not _has_bfloat16():
+  if not has_bfloat16():
     logging.warning(
       "This processor has no instructions for bfloat16: a step takes four times as long as in "
       "float32. Leave --mixed_precision out."
@@ -121,7 +121,7 @@ def _warn_of_slow_bfloat16(use_xla: bool) -> None:
     )
 
 
-def _has_bfloat16() -> bool:
+def has_bfloat16() -> bool:
   """Whether the processor has instructions for bfloat16; true where the system does not tell."""
   try:
     return "bf16" in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")

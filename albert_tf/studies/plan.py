@@ -78,13 +78,13 @@ class StudyPlan(Settings):
     "Directory with any of the folders squad1, squad2, mnli, sst-2, race; each arm is fine-tuned "
     "on all of them.",
   )
-  text_flags: str = setting("", "Additional flags of extract_installed_docs.py, without --input.")
-  vocab_flags: str = setting("", "Additional flags of train_vocab.py, without --spm_model_file.")
-  data_flags: str = setting("", "Additional flags of create_pretraining_data.py.")
   train_flags: str = setting(
     "", "Additional flags of run_pretrain.py, for all arms, as --name=value …"
   )
-  task_flags: str = setting("", "Additional flags of the fine-tuning commands.")
+  # run_study.py reads these from the recipes of the study and its scale.
+  text_flags: str = setting("", "Flags of extract_installed_docs.py, without --input.", flag="")
+  vocab_flags: str = setting("", "Flags of train_vocab.py, without --spm_model_file.", flag="")
+  data_flags: str = setting("", "Flags of create_pretraining_data.py.", flag="")
   device_flags: str = setting("", "Flags of all commands that compute on devices.", flag="")
 
   @property
@@ -260,7 +260,6 @@ class StudyPlan(Settings):
       words.append(f"--init_checkpoint={self.seed_dir('runs', arm.name, seed)}")
       words.append(f"--output_dir={self.seed_dir('tasks', arm.name, seed)}/{name}")
       words.append("--noexport")
-      words.extend(shlex.split(self.task_flags))
       words.extend(self.device_flags.split())
       yield Command(f"tasks/{arm.name}/seed-{seed}/{name}", words)
 

@@ -103,7 +103,7 @@ def test_a_tokenizer_json_that_says_something_else_is_refused(changes, tmp_path)
   (tmp_path / "model/spiece.model").unlink()
   file = tmp_path / "model/tokenizer.json"
   file.write_text(json.dumps(json.loads(file.read_text()) | changes))
-  with pytest.raises(UserError, match=r"tokenizer\.json.*spiece\.model or vocab\.txt"):
+  with pytest.raises(UserError, match=r"Received: .*/tokenizer\.json "):
     load_tokenizer(str(tmp_path / "model"))
 
 

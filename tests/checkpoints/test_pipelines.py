@@ -108,7 +108,7 @@ def test_fill_mask_of_50_sentences(tmp_path):
   transformers = interop("torch", "transformers")
   tokenizer = AlbertTokenizer(pathlib.Path(SPM_MODEL).read_bytes(), TokenizerConfig())
   tiny_run.write_run(tmp_path / "run", tiny_run.tiny_model(tokenizer.vocab_size), tokenizer)
-  convert_to(tmp_path / "hf", tmp_path / "run", "huggingface", allow_unused="seq_relationship")
+  convert_to(tmp_path / "hf", tmp_path / "run", "huggingface", allow_unmatched="seq_relationship")
   pipe = transformers.pipeline("fill-mask", model=str(tmp_path / "hf"), top_k=10)
   sentences = masked_sentences()
   assert len(set(sentences)) == 50

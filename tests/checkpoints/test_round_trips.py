@@ -99,7 +99,7 @@ def test_a_mapping_where_none_can_be_is_left_out_only_as_the_identity(tmp_path):
   np.testing.assert_array_equal(tensors[name], np.eye(config.hidden_size))
   tensors[name][0, 1] = 0.5
   safetensors.numpy.save_file(tensors, weights)
-  with pytest.raises(ValueError, match="not the identity"):
+  with pytest.raises(ValueError, match=f"Received: {name} in {weights}"):
     read_checkpoint(str(tmp_path / "hf"))
 
 
@@ -127,7 +127,7 @@ def test_module_prefix(tmp_path):
   both = {f"module/{name}": value for name, value in one.items()}
   both |= {f"module_1/{name}": value for name, value in two.items()}
   path = write_tf1(tmp_path / "two", CONFIG, both)
-  with pytest.raises(ValueError, match="one model"):
+  with pytest.raises(ValueError, match=r"Received: .* module/ and module_1/"):
     read_checkpoint(path)
 
 
@@ -235,7 +235,7 @@ def test_tasks_of_hugging_face_out_and_in(kind, architecture, problem, names, tm
   for change in ({"problem_type": "other"}, {"id2label": {"1": "one"}}):
     if problem or "id2label" in change:
       (folder / "config.json").write_text(json.dumps({**config, **change}))
-      with pytest.raises(UserError, match="id2label name the labels from 0 on"):
+      with pytest.raises(UserError, match=r"Received: (other|.*\{'1': 'one'\})"):
         TaskSpec.load(str(folder))
 
 

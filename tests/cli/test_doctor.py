@@ -61,7 +61,7 @@ def test_a_card_that_tensorflow_does_not_see(monkeypatch, tmp_path, status, resu
   program.chmod(0o755)
   monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
   monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-  checks = list(doctor._check_gpus())
+  checks = list(doctor.check_gpus())
   assert (checks[0].name, checks[0].result) == ("NVIDIA driver", result)
   if status:
     assert "nvidia-smi" in checks[0].advice

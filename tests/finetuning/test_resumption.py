@@ -19,7 +19,6 @@ from support.tiny_run import write_pretrained
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
 from albert_tf.errors import StoppedError
-from albert_tf.finetuning import results
 from albert_tf.finetuning.run import fine_tune
 from albert_tf.modeling import named_variables
 from albert_tf.runs import checkpoint_store, run_directory
@@ -116,15 +115,6 @@ def finish(directory, undisturbed, settings=SETTINGS):
 
 
 @pytest.mark.slow
-def test_killed_in_an_evaluation(tmp_path, undisturbed):
-  in_evaluation = mock.patch.object(results, "format_metric", side_effect=Killed)
-  with in_evaluation, pytest.raises(Killed):
-    run(tmp_path / "run", SIMPLE)
-  assert not evaluations(tmp_path / "run")
-  finish(tmp_path / "run", undisturbed, SIMPLE)
-
-
-@pytest.mark.slow
 def test_a_frozen_encoder_killed_between_updates(tmp_path, undisturbed):
   settings = dataclasses.replace(SETTINGS, freeze_encoder=True)
   killed(tmp_path / "run", 4, settings)
@@ -132,7 +122,7 @@ def test_a_frozen_encoder_killed_between_updates(tmp_path, undisturbed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [2, 4, 8, 10])
+@pytest.mark.parametrize("step", [2, 8])
 def test_killed_between_updates(tmp_path, undisturbed, step):
   killed(tmp_path / "run", step)
   assert (latest_bundle(str(tmp_path / "run" / run_directory.STATE)) is not None) == (step > 3)
@@ -141,7 +131,7 @@ def test_killed_between_updates(tmp_path, undisturbed, step):
 
 # Twice in one of Keras' epochs; at an evaluation, in the first update after it, and in the last of all.
 @pytest.mark.slow
-@pytest.mark.parametrize("ends", [(4, 1, 2), (1, 1, 2, 6), (3, 7)])
+@pytest.mark.parametrize("ends", [(1, 1, 2, 6), (3, 7)])
 def test_stopped_by_sigterm(tmp_path, undisturbed, ends):
   for number, updates in enumerate(ends, 1):
     assert stopped(tmp_path / "run", updates) == sum(ends[:number])

@@ -76,17 +76,21 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
 @pytest.mark.parametrize(
   ("name", "content", "message"),
   [
-    ("a.tsv", "text\tlable\nx\ty\n", "the columns text, label.*it has text, lable"),
+    ("a.tsv", "text\tlable\nx\ty\n", "Received: .* 1 .* text, lable.*--label_column"),
     ("a.tsv", "text\tlabel\n", "with 0 rows"),
     ("a.tsv", "text\tlabel\nx\ty\tz\n", "3 in line 2"),
-    ("a.jsonl", '{"text": "x", "label": 1}\n{"text": "y", "label": 1}\n', "1 different labels"),
+    (
+      "a.jsonl",
+      '{"text": "x", "label": 1}\n{"text": "y", "label": 1}\n',
+      "Received: 1 .*--label_names",
+    ),
     # What would be a class of its own, or train on nothing.
     ("a.jsonl", '{"text": "x", "label": 1}\n\n{"text": "y"}\n', "none in line 3 of .*and 0 more"),
     ("a.csv", 'text,label\n"x\ny",a\nz,\nz,nan\n', "line 4 of .*1 more"),
     ("a.tsv", "text\tlabel\n \ta\n", "none in line 2 of"),
     # A stray quote would merge rows.
-    ("a.csv", 'text,label\nx,a\n"abc,x\ndef" more,y\nz,b\n', "row at line 3 of"),
-    ("a.parquet", "PAR1", "complete and undamaged"),
+    ("a.csv", 'text,label\nx,a\n"abc,x\ndef" more,y\nz,b\n', "Received: .* line 3 of"),
+    ("a.parquet", "PAR1", "Received: .*a.parquet "),
   ],
 )
 def test_a_broken_table_is_named(tmp_path, name, content, message):
@@ -107,7 +111,7 @@ def test_labels_that_do_not_fit(tmp_path):
     task_of(columns, train=train, eval=other, kind="regression")
   with pytest.raises(UserError, match="--init_checkpoint"):
     task_of(columns, test=train)
-  with pytest.raises(UserError, match="one column, or two"):
+  with pytest.raises(UserError, match=r"Received: 'a,b,c'.*--text_columns"):
     TableColumns(text_columns=("a", "b", "c"))
 
 
@@ -205,9 +209,9 @@ def test_scores_of_labels_that_overlap(tmp_path):
   ("train", "evaluation", "options", "message"),
   [
     ("a,b", "a,x", {}, "eval data must be one of a, b. Received: 'x' in the example with the id 1"),
-    ("a,b", "a", {"label_names": ("a", "b", "c")}, "example. Received: none for c in 2 rows"),
+    ("a,b", "a", {"label_names": ("a", "b", "c")}, "Received: none for c in 2 "),
     ('["a", "b"]', "a", {}, r'Received: \["a", "b"\] in line 3 of .*train\.tsv'),
-    ("a", "a", {}, "2 to 1000 classes. Received: 1"),
+    ("a", "a", {}, "Received: 1 "),
   ],
 )
 def test_labels_that_overlap_and_do_not_fit(tmp_path, train, evaluation, options, message):
@@ -250,9 +254,9 @@ def test_whole_numbers_are_the_same_classes_in_every_format(tmp_path, suffix):
 
 def test_the_answer_among_the_texts_is_refused():
   columns = {"text_columns": ("question", "stars"), "label_column": "stars"}
-  with pytest.raises(UserError, match=r"labels stars in --text_columns=question,stars"):
+  with pytest.raises(UserError, match=r"Received: .* stars in --text_columns=question,stars"):
     TableColumns(**columns)
-  with pytest.raises(UserError, match=r"labels c in --choice_columns=a,b,c"):
+  with pytest.raises(UserError, match=r"Received: .* c in --choice_columns=a,b,c"):
     ChoiceColumns(choice_columns=("a", "b", "c"), label_column="c")
 
 

@@ -1,23 +1,18 @@
-"""Commands that are killed several times at random moments leave the files of an undisturbed command."""
+"""Data creation that is killed several times at random moments leaves the files of an undisturbed command."""
 
 import os
-import pathlib
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from typing import Any
 
 from fuzz.fuzzing import fuzz
 from hypothesis import strategies as st
 import pytest
-from support import tiny_corpus, tiny_pretraining
+from support import tiny_corpus
 from support.commands.child_processes import flags_of
 from support.commands.forked_commands import ForkedCommands
 from support.made_records import contents
-
-from albert_tf.pretraining.run import run_pretraining
 
 
 @pytest.fixture(scope="module")
@@ -58,22 +53,3 @@ def test_killed_data_creation(making: Any, moments: list[float], workers: int) -
   last = commands.wait(start("killed", workers))
   assert last.status == 0, last.stderr
   assert contents(folder / "killed") == contents(folder / "whole")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-  folder = tmp_path_factory.mktemp("training")
-  run_pretraining(tiny_pretraining.tiny_settings(folder, "whole"))
-  return folder
-
-
-@pytest.mark.nightly
-@fuzz(kills=st.integers(1, 6), seed=st.integers(0, 1 << 30), cost=100)
-def test_killed_pretraining(trained: pathlib.Path, kills: int, seed: int) -> None:
-  shutil.rmtree(trained / "killed", ignore_errors=True)
-  command = [sys.executable, tiny_pretraining.__file__, str(trained), str(kills), str(seed)]
-  environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-  done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-  assert done.returncode == 0, done.stderr[-2000:]
-  tiny_pretraining.assert_equal_ends(trained / "whole", trained / "killed")
-  assert not list(trained.glob("killed/**/*.tmp-*"))

@@ -43,7 +43,8 @@ def file_with(number: int, changed: list[Change]) -> bytes:
   return b"".join([*FRAMED[:number], framed, *FRAMED[number + 1 :]])
 
 
-@pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.slow), "eval"])
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["train", "eval"])
 @example(number=255, changed=[("next_sentence_labels", 0, 7)])
 @example(number=200, changed=[("masked_lm_weights", 0, math.nan)])
 @example(number=200, changed=[("input_ids", 1, 2**32 + 7)])

@@ -55,6 +55,7 @@ def terminate():
 def pretrained(tmp_path_factory):
   return tiny_run.write_pretrained(
     tmp_path_factory.mktemp("pretrained") / "run",
+    num_hidden_layers=1,
     hidden_dropout_prob=0.2,
     attention_probs_dropout_prob=0.2,
   )
@@ -84,12 +85,10 @@ def fit(pretrained, folder, *, optimizer=AdamW, callbacks=(), every=2, texts=TEX
 
 
 @pytest.fixture(scope="module")
-def undisturbed(pretrained, tmp_path_factory):
-  """The weights of trainings without interruption, by optimizer."""
-  return {
-    optimizer: fit(pretrained, tmp_path_factory.mktemp("run"), optimizer=optimizer).get_weights()
-    for optimizer in (AdamW, keras.optimizers.Adam)
-  }
+def finished(pretrained, tmp_path_factory):
+  """The folder and the weights of a training without interruption."""
+  folder = tmp_path_factory.mktemp("finished")
+  return folder, fit(pretrained, folder).get_weights()
 
 
 def assert_same_bits(model, weights):
@@ -97,64 +96,87 @@ def assert_same_bits(model, weights):
     np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("place", [{"update": 1}, {"update": 5}, {"update": 6}, {"evaluation": 2}])
-def test_a_killed_fit_ends_with_the_same_bits(place, pretrained, undisturbed, tmp_path):
-  """Killed before the first state, within an epoch, at its last update, and in its evaluation."""
+def killed(pretrained, folder, *, optimizer=AdamW, **place):
   with pytest.raises(Killed):
-    fit(pretrained, tmp_path, callbacks=[Disturb(kill, **place)])
-  assert_same_bits(fit(pretrained, tmp_path), undisturbed[AdamW])
+    fit(pretrained, folder, optimizer=optimizer, callbacks=[Disturb(kill, **place)])
 
 
-def test_an_optimizer_of_keras_continues_too(pretrained, undisturbed, tmp_path):
+def test_a_fit_killed_again_and_again_ends_with_the_same_bits(pretrained, finished, tmp_path):
+  killed(pretrained, tmp_path, update=1)  # Before the first state.
+  killed(pretrained, tmp_path, update=5)  # Within an epoch; goes on from update 4.
+  killed(pretrained, tmp_path, update=2)  # At update 6, the last of an epoch.
+  killed(pretrained, tmp_path, evaluation=1)
+  assert_same_bits(fit(pretrained, tmp_path), finished[1])
+
+
+@pytest.mark.slow
+def test_an_optimizer_of_keras_continues_too(pretrained, tmp_path):
   optimizer = keras.optimizers.Adam
-  with pytest.raises(Killed):
-    fit(pretrained, tmp_path, optimizer=optimizer, callbacks=[Disturb(kill, update=8)])
-  model = fit(pretrained, tmp_path, optimizer=optimizer)
-  assert_same_bits(model, undisturbed[optimizer])
+  killed(pretrained, tmp_path / "killed", optimizer=optimizer, update=8)
+  model = fit(pretrained, tmp_path / "killed", optimizer=optimizer)
+  undisturbed = fit(pretrained, tmp_path / "undisturbed", optimizer=optimizer)
+  assert_same_bits(model, undisturbed.get_weights())
 
 
-@pytest.mark.parametrize("update", [4, EPOCH_UPDATES])
-def test_a_signal_saves_and_stops(update, pretrained, undisturbed, tmp_path):
+def test_a_signal_saves_and_stops(pretrained, finished, tmp_path):
   """Within an epoch at once; at its last update after the evaluation, which belongs to it."""
-  with pytest.raises(StoppedError, match=f"update {update}, saved"):
-    fit(pretrained, tmp_path, callbacks=[Disturb(terminate, update=update)], every=0)
-  assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-  assert_same_bits(fit(pretrained, tmp_path, every=0), undisturbed[AdamW])
+  for updates, stops_at in ((EPOCH_UPDATES, EPOCH_UPDATES), (1, EPOCH_UPDATES + 1)):
+    with pytest.raises(StoppedError, match=f" {stops_at}, saved"):
+      fit(pretrained, tmp_path, callbacks=[Disturb(terminate, update=updates)], every=0)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+  assert_same_bits(fit(pretrained, tmp_path, every=0), finished[1])
 
 
-def test_a_finished_fit_trains_nothing_and_has_its_best_weights(pretrained, undisturbed, tmp_path):
-  fit(pretrained, tmp_path)
-  again = fit(pretrained, tmp_path, callbacks=[Disturb(kill, update=1)])
-  assert_same_bits(again, undisturbed[AdamW])
+def test_a_finished_fit_trains_nothing_and_has_its_best_weights(pretrained, finished):
+  folder, weights = finished
+  again = fit(pretrained, folder, callbacks=[Disturb(kill, update=1)])
+  assert_same_bits(again, weights)
+
+
+@pytest.fixture(scope="module")
+def interrupted(pretrained, tmp_path_factory):
+  """The folder of a training that was killed within an epoch."""
+  folder = tmp_path_factory.mktemp("interrupted")
+  killed(pretrained, folder, update=5)
+  return folder
 
 
 @pytest.mark.parametrize("changes", [{"texts": TEXTS[::-1]}, {"batch_size": 5}])
-def test_a_state_of_other_examples_or_batches_is_refused(changes, pretrained, tmp_path):
-  with pytest.raises(Killed):
-    fit(pretrained, tmp_path, callbacks=[Disturb(kill, update=5)])
-  with pytest.raises(UserError, match=r"state.*another directory"):
-    fit(pretrained, tmp_path, **changes)
+def test_a_state_of_other_examples_or_batches_is_refused(changes, pretrained, interrupted):
+  with pytest.raises(UserError, match=f"Received: .*{interrupted}/state"):
+    fit(pretrained, interrupted, **changes)
 
 
-def test_what_cannot_continue_or_be_the_best_is_refused(pretrained, tmp_path):
+@pytest.fixture
+def compiled(pretrained):
   model = AlbertClassifier.from_pretrained(pretrained, label_names=["c0", "c1"])
-  model.compile("adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+  loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+  model.compile("adam", loss=loss, run_eagerly=True)  # Without a graph to trace.
+  return model
+
+
+def test_a_data_set_cannot_be_continued(compiled, tmp_path):
   dataset = tf.data.Dataset.from_tensor_slices((TEXTS, [0] * 11)).batch(4)
   with pytest.raises(UserError, match="Dataset"):
-    model.fit(dataset, callbacks=[SaveState(tmp_path / "state")])
+    compiled.fit(dataset, callbacks=[SaveState(tmp_path / "state")])
+
+
+def test_the_best_needs_a_metric_that_is_measured(compiled, tmp_path):
+  keep_best = KeepBest(tmp_path, monitor="val_accuracy")
   with pytest.raises(UserError, match="monitor='val_accuracy'"):
-    model.fit(TEXTS, LABELS, verbose=0, callbacks=[KeepBest(tmp_path, monitor="val_accuracy")])
+    compiled.fit(TEXTS, LABELS, batch_size=11, verbose=0, callbacks=[keep_best])
+
+
+def test_another_model_of_keras_cannot_be_continued(tmp_path):
   plain = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
   plain.compile("adam", loss="mse")
   with pytest.raises(UserError, match=r"Sequential.*BackupAndRestore"):
     plain.fit(np.zeros([2, 1]), np.zeros([2, 1]), verbose=0, callbacks=[SaveState(tmp_path)])
 
 
-def test_held_out_data_may_be_a_data_set_beside_lists(pretrained):
-  model = AlbertClassifier.from_pretrained(pretrained, num_labels=2)
-  model.compile("adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+def test_held_out_data_may_be_a_data_set_beside_lists(compiled):
   held_out = tf.data.Dataset.from_tensor_slices((TEXTS, [0] * 11)).batch(4)
-  fitted = model.fit(TEXTS, [0] * 11, batch_size=8, verbose=0, validation_data=held_out)
+  fitted = compiled.fit(TEXTS, [0] * 11, batch_size=8, verbose=0, validation_data=held_out)
   assert "val_loss" in fitted.history
 
 

@@ -25,23 +25,23 @@ ONES = np.ones_like(IDS)
 WRONG_VALUES = [
   ({"input_ids": IDS + 90}, "0 to 98.*Received: 99 in row 1"),
   ({"input_ids": IDS - 1}, "0 to 98.*Received: -1 in row 0"),
-  ({"input_ids": IDS + 0.5}, "whole numbers.*Received: 0.5 in row 0"),
+  ({"input_ids": IDS + 0.5}, "0 to 98.*Received: 0.5 in row 0"),
   ({"input_ids": IDS * np.nan}, "Received: nan in row 0"),
   # A cast to int32 would make an id of it.
   ({"input_ids": IDS + np.int64(2**32)}, "Received: 4294967296"),
-  ({"input_mask": ONES * 2}, "input_mask must be .* 0 to 1.*Received: 2"),
-  ({"attention_mask": -ONES}, "attention_mask must be .* 0 to 1.*Received: -1"),
-  ({"token_type_ids": ONES * 2}, "token_type_ids must be .* 0 to 1.*Received: 2"),
+  ({"input_mask": ONES * 2}, "input_mask .* 0 to 1.*Received: 2"),
+  ({"attention_mask": -ONES}, "attention_mask .* 0 to 1.*Received: -1"),
+  ({"token_type_ids": ONES * 2}, "token_type_ids .* 0 to 1.*Received: 2"),
 ]
 WRONG_SHAPES = [
-  ({"input_ids": IDS[0]}, r"2 axes.*Received: the shape \(5,\)"),
+  ({"input_ids": IDS[0]}, r"Received: the shape \(5,\)"),
   ({"input_ids": IDS[:, :0]}, r"Received: the shape \(2, 0\)"),
-  ({"input_ids": np.ones([2, 17], int)}, "max_position_embeddings=16 .*Received: 17.*Cut the rows"),
-  ({"input_mask": ONES[:, :4]}, r"input_mask must have the shape .*\(2, 5\). Received: \(2, 4\)"),
+  ({"input_ids": np.ones([2, 17], int)}, "max_position_embeddings=16 .*Received: 17.*max_length"),
+  ({"input_mask": ONES[:, :4]}, r"input_mask .*\(2, 5\). Received: \(2, 4\)"),
 ]
 WRONG_FORMS = [
-  ({"input_ids": [[1, 2], [3]]}, r"one length. Received: \[\[1, 2\], \[3\]\]. Pad with 0"),
-  ({"input_ids": [[None, 2], [3, 1]]}, "input_ids must be numbers.*None"),
+  ({"input_ids": [[1, 2], [3]]}, r"input_ids .*Received: \[\[1, 2\], \[3\]\]"),
+  ({"input_ids": [[None, 2], [3, 1]]}, "input_ids .*Received: .*None"),
 ]
 
 
@@ -71,10 +71,10 @@ def test_what_cannot_be_read_is_refused_where_it_enters(classifier, wrong, messa
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG_VALUES)
 def test_values_of_a_data_set_are_checked_by_its_batches(classifier, wrong, message):
-  name = message.partition(" must")[0] if " must" in message else "input_ids"
+  [name] = wrong
   data = tf.data.Dataset.from_tensor_slices(({"input_ids": IDS} | wrong, [0, 1])).batch(2)
   for call in (classifier.predict, classifier.fit):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{name} must be whole numbers"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{name} "):
       call(data, verbose=0)
 
 
@@ -110,10 +110,10 @@ def test_numbers_in_other_forms_are_the_same_ids(classifier):
 @pytest.mark.parametrize(
   ("kind", "wrong", "message"),
   [
-    (AlbertMultipleChoice, {}, "3 axes"),
-    (AlbertSentenceEncoder, {"input_ids": IDS[0]}, "2 or 3 axes"),
-    (AlbertQuestionAnswering, {"p_mask": 2 * ONES}, "p_mask must be .* 0 to 1.*Received: 2"),
-    (AlbertTagger, {"word_positions": [[5], [0]]}, "word_positions must be .* 0 to 4.*Received: 5"),
+    (AlbertMultipleChoice, {}, r"Received: the shape \(2, 5\)"),
+    (AlbertSentenceEncoder, {"input_ids": IDS[0]}, r"Received: the shape \(5,\)"),
+    (AlbertQuestionAnswering, {"p_mask": 2 * ONES}, "p_mask .* 0 to 1.*Received: 2"),
+    (AlbertTagger, {"word_positions": [[5], [0]]}, "word_positions .* 0 to 4.*Received: 5"),
     (AlbertEncoder, {"read_positions": [[0], [-1]]}, "read_positions .*Received: -1 in row 1"),
   ],
 )
@@ -131,7 +131,7 @@ def test_a_preprocessor_of_another_model():
   data = tf.data.Dataset.from_tensor_slices(texts).batch(1)
   preprocessor = AlbertPreprocessor(tiny_run.tokenizer(), max_length=64)
   for config, message in [
-    (dataclasses.replace(CONFIG, vocab_size=9, max_position_embeddings=64), "input_ids must be"),
+    (dataclasses.replace(CONFIG, vocab_size=9, max_position_embeddings=64), r"input_ids .*\b8\b"),
     (CONFIG, "max_position_embeddings=16 .*max_length"),
   ]:
     encoder = AlbertEncoder(config, preprocessor=preprocessor)

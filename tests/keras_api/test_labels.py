@@ -75,7 +75,7 @@ def test_regression_and_weights_keep_their_numbers():
   with pytest.raises(UserError, match="1e\\+39 in row 1"):
     model.checked_labels([0.5, 1e39, 1], IDS)
   assert labels.class_weights({"bad": 2, 1: 3}, ["bad", "good"]) == {0: 2, 1: 3}
-  with pytest.raises(UserError, match="mapping from class to weight"):
+  with pytest.raises(UserError, match="Received: 'balanced'"):
     labels.class_weights("balanced", ["bad", "good"])
 
 
@@ -89,8 +89,11 @@ def test_labels_of_choices_and_answers():
     checked = answers.checked_labels(labels_by_name, IDS)
     assert {name: column.tolist() for name, column in checked.items()} == positions
   for call, received in (
-    (lambda: choices.checked_labels([0, 3], of_choices), "3 in row 1"),
-    (lambda: answers.checked_labels(positions | {"end_logits": [0, 7, 1]}, IDS), "7 in row 1"),
+    (lambda: choices.checked_labels([0, 3], of_choices), "Received: 3 in row 1"),
+    (
+      lambda: answers.checked_labels(positions | {"end_logits": [0, 7, 1]}, IDS),
+      "Received: 7 in row 1",
+    ),
     (lambda: answers.checked_labels({"start_logits": [0, 0, 1]}, IDS), "Received: start_logits"),
     (lambda: answers.checked_labels(Frame(start=[0], end=[1]), IDS), "Received: start, end"),
     (lambda: answers.checked_labels([[0, 0, 1], [0, 1, 6]], IDS), "Received: .*0, 0, 1"),
@@ -125,9 +128,9 @@ def test_columns_of_labels_are_read_by_name(form, classifier):
   for model, wrong, received in (
     (topics, form(x=[0, 0, 1], y=[1, 0, 1]), "a, b. Received: x, y"),
     (topics, form(a=[0, 0, 1], b=[1, 0, 1], c=[0, 0, 0]), "a, b. Received: a, b, c"),
-    (topics, form(a=[0, 0, 1], b=[1, 0]), "length"),
+    (topics, form(a=[0, 0, 1], b=[1, 0]), "Received: .*0, 0, 1.*1, 0"),
     (one_hot, form(good=[1, 1, 1], other=[0, 0, 0]), "bad, good. Received: good, other"),
-    (classifier, shares, "reads one class of each text"),
+    (classifier, shares, r"Received: .*\[3, 2\]"),
   ):
     with pytest.raises(UserError, match=received):
       model.checked_labels(wrong, IDS)
@@ -186,9 +189,9 @@ def test_constructor_and_from_pretrained_take_the_same_names(classifier):
   assert AlbertClassifier(CONFIG, num_labels=3).task.label_names == ("0", "1", "2")
   assert AlbertQuestionAnswering(CONFIG, start_n_top=2).head.start_n_top == 2
   for options, message in (
-    ({}, "neither num_labels nor label_names"),
-    ({"num_labels": 3, "label_names": ["a", "b"]}, "3, and 2 names"),
-    ({"task": classifier.task, "num_labels": 2}, "task and num_labels"),
+    ({}, "Received: .*num_labels .*label_names"),
+    ({"num_labels": 3, "label_names": ["a", "b"]}, "Received: 3, .* 2 "),
+    ({"task": classifier.task, "num_labels": 2}, "Received: task and num_labels"),
   ):
     with pytest.raises(UserError, match=message):
       AlbertClassifier(CONFIG, **options)
@@ -336,15 +339,15 @@ def test_weights_of_words_and_tokens_without_a_mask(tagger):
 @pytest.mark.parametrize(
   ("wrong", "received"),
   [
-    ([[0], [1, 1]], r"row 0: 1 labels for at least 2 words, \[0\]"),
-    ([[0, 1, 0, 1], [1, 1]], "row 0: 4 labels"),
+    ([[0], [1, 1]], r"Received in row 0: 1 .* 2 .*\[0\]"),
+    ([[0, 1, 0, 1], [1, 1]], "Received in row 0: 4 "),
     ([[0, 2], [1, 1]], "Received: 2 in row 0"),
     ([[0, 1], [1, -2]], "Received: -2 in row 1"),
     ([["O", ""], ["B", "B"]], "Received: .* in row 0"),
-    ([[0, 1]], "2 texts, 1 rows"),
-    ([0, 1], "a class for each word"),
-    ("OB", "list or an array"),
-    (np.zeros([2, 3, 2], int), "a class for each word"),
+    ([[0, 1]], "Received: 2 texts, 1 "),
+    ([0, 1], "Received in row 0: 0"),
+    ("OB", "Received: 'OB'"),
+    (np.zeros([2, 3, 2], int), "Received in row 0: "),
   ],
 )
 def test_tags_that_are_refused(wrong, received, tagger):

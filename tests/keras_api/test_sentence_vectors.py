@@ -33,8 +33,15 @@ def run(tmp_path_factory):
   return tiny_run.write_pretrained(tmp_path_factory.mktemp("vectors") / "run", **without)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(
+  ("pooling", "normalize"),
+  [
+    ("mean", True),
+    ("cls", False),
+    pytest.param("mean", False, marks=pytest.mark.slow),
+    pytest.param("cls", True, marks=pytest.mark.slow),
+  ],
+)
 def test_vectors_equal_numpy(pooling, normalize, run):
   """Means over positions with mask 1, for N texts in each example; `encode` keeps the order."""
   model = AlbertSentenceEncoder.from_pretrained(run, pooling=pooling, normalize=normalize)
@@ -59,11 +66,11 @@ def test_texts_to_encode_have_any_form(run):
   for texts in ((text for text in TEXTS), tf.constant(TEXTS)):
     np.testing.assert_allclose(model.encode(texts), want, atol=1e-5)
   assert model.encode([]).shape == (0, 12)
-  with pytest.raises(UserError, match="with None among them"):
+  with pytest.raises(UserError, match="None"):
     model.encode(["a", None])
-  with pytest.raises(UserError, match="one string"):  # Not a vector for each character.
+  with pytest.raises(UserError, match=r"Received: .*one text"):  # Not a vector for each character.
     model.encode("one text")
-  with pytest.raises(UserError, match=r"batch_size must be .* Received: 0"):
+  with pytest.raises(UserError, match=r"batch_size .*Received: 0"):
     model.encode(TEXTS, batch_size=0)
 
 
@@ -72,9 +79,9 @@ def test_pairs_without_numbers_or_as_a_list_are_refused(run):
   model.compile("sgd", loss=InBatchNegatives())
   with pytest.raises(UserError, match=r"np\.arange\(n\)"):
     model.fit((TEXTS, TEXTS[::-1]))
-  with pytest.raises(UserError, match="tuple of two"):
+  with pytest.raises(UserError, match=r"Received: .*\(2, 4\)"):
     model.fit([TEXTS, TEXTS[::-1]], np.arange(4))
-  with pytest.raises(UserError, match="finite"):
+  with pytest.raises(UserError, match=r"Received: .*nan"):
     model.fit((TEXTS, TEXTS[::-1]), [0, 1, 2, float("nan")])
 
 
@@ -83,7 +90,7 @@ def test_similarities_of_another_range_are_refused(run):
   model.compile("sgd", loss=cosine_regression)
   pairs = (TEXTS, TEXTS[::-1])
   np.testing.assert_array_equal(model.checked_labels([0, 1, 0.5, 0.25], {}), [0, 1, 0.5, 0.25])
-  for wrong, received in (([0, 2.5, 5, 1], "from 0 to 1. Received: 2.5"), ([0, 1, 1, -1], "-1")):
+  for wrong, received in (([0, 2.5, 5, 1], "Received: 2.5"), ([0, 1, 1, -1], "-1")):
     with pytest.raises(UserError, match=received):
       model.fit(pairs, wrong)
   model.compile("sgd", loss=InBatchNegatives())

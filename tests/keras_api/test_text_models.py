@@ -338,7 +338,7 @@ def test_a_fine_tuned_run_has_its_own_labels(run, tmp_path):
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"num_labels": None}, "neither num_labels nor label_names"),
+    ({"num_labels": None}, "Received: .*num_labels .*label_names"),
     ({"num_labels": 2.5}, "num_labels"),
     ({"num_labels": -1}, "num_labels"),
     ({"max_len": 9}, "max_length, .* Received: max_len"),
@@ -360,30 +360,33 @@ def test_texts_and_labels_that_are_refused(run, classifier):
   rows = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 1]))
   named = tf.data.Dataset.from_tensor_slices((TEXTS, ["bad", "good", "good"])).batch(2)
   for call, message in [
-    (lambda: classifier.predict("one"), "Put it in a list"),
-    (lambda: classifier.predict(["a", None]), "text with None among them"),
-    (lambda: classifier.predict([]), "at least one text"),
-    (lambda: classifier.predict(["a\ud800"]), "surrogate"),
-    (lambda: classifier.predict(np.array("abc")), "the shape"),
-    (lambda: classifier.predict(text for text in TEXTS), "Put it in a list"),
+    (lambda: classifier.predict("one"), "Received: .*'one'"),
+    (lambda: classifier.predict(["a", None]), "Received: text with None"),
+    (lambda: classifier.predict([]), "Received: none"),
+    (lambda: classifier.predict(["a\ud800"]), r"Received: .*\\ud800"),
+    (lambda: classifier.predict(np.array("abc")), r"Received: .*\(\)"),
+    (lambda: classifier.predict(text for text in TEXTS), "Received: one string"),
     (lambda: classifier.fit(TEXTS), "`fit` needs y"),
     (lambda: classifier.fit(TEXTS, [0, 1, 1], validation_data=(TEXTS,)), "`validation_data` needs"),
     (lambda: classifier.fit(rows.batch(2).map(lambda x, _: x)), "`fit` needs y"),
     (lambda: classifier.evaluate(TEXTS), "`evaluate` needs y"),
     (lambda: classifier.test_on_batch(TEXTS), "`test_on_batch` needs y"),
-    (lambda: classifier.fit(named), r"strings, in that of fit\. .*as_numpy_iterator"),
+    (lambda: classifier.fit(named), r"Received: strings.*as_numpy_iterator"),
     (lambda: classifier.fit(TEXTS, ["bad", "good", "ugly"]), "bad, good. Received: ugly in row 2"),
-    (lambda: classifier.fit(TEXTS, [[1, 0], [0, 1], [0, 1]]), r"one class of each text, \[n\]"),
-    (lambda: classifier(ids), "a mapping with input_ids"),
+    (lambda: classifier.fit(TEXTS, [[1, 0], [0, 1], [0, 1]]), r"Received: .*\[3, 2\]"),
+    (lambda: classifier(ids), "int32.*input_ids"),
     (lambda: classifier({"input_ids": tf.constant([["a"]])}), "text_pair.*Received: input_ids"),
-    (lambda: classifier.preprocessor(ids), "takes strings. Received: text of int32"),
-    (lambda: AlbertPreprocessor(tokenizer, kind="choices")(choices), "need the same length"),
-    (lambda: AlbertPreprocessor(tokenizer, kind="words")(TEXTS), "row of words must be a list"),
+    (lambda: classifier.preprocessor(ids), "Received: text of int32"),
+    (lambda: AlbertPreprocessor(tokenizer, kind="choices")(choices), "Received: .*'b', 'c'"),
+    (lambda: AlbertPreprocessor(tokenizer, kind="words")(TEXTS), "Received in row 0: "),
     (lambda: AlbertPreprocessor(tokenizer, kind="question", max_length=67), "max_query_length"),
     (lambda: classifier.fit(TEXTS, [0, 1, 1], class_weight={2: 0.0}), "Received: 2"),
-    (lambda: classifier.fit(rows), "Batch a data set first"),
-    (lambda: classifier.export(run), "holds something"),
-    (lambda: AlbertClassifier(classifier.config, head_options={"num_labels": 2})(TEXTS), "preproc"),
+    (lambda: classifier.fit(rows), r"Received: .*\(\)"),
+    (lambda: classifier.export(run), f"Received: {run},"),
+    (
+      lambda: AlbertClassifier(classifier.config, head_options={"num_labels": 2})(TEXTS),
+      "preprocessor=",
+    ),
     (lambda: AlbertEncoder.from_pretrained(run, max_len=9), "Received: max_len"),
   ]:
     with pytest.raises(UserError, match=message):
@@ -396,7 +399,7 @@ def test_what_keras_would_write_wrongly_names_the_remedy(classifier, tmp_path):
   for call, remedy in [
     (lambda: classifier.export(path, format="litert"), "export_lite.py"),
     (lambda: classifier.export(path, format="onnx"), "docs/serving.md"),
-    (lambda: classifier.export(path, input_signature=signature), "own. in docs/keras.md"),
+    (lambda: classifier.export(path, input_signature=signature), "docs/keras.md"),
     (lambda: classifier.export(path, topk=5), "top_k"),
     (lambda: classifier.quantize("int8"), "--weights=int8"),
     (lambda: classifier.save(tmp_path / "e.h5"), r"\.keras"),
@@ -428,7 +431,7 @@ def test_weights_that_are_not_finite_are_not_saved(run, tmp_path):
     lambda: model.export(path),
     lambda: export_lite(model, path, LiteSettings()),
   ):
-    with pytest.raises(UserError, match=f"{name} holds NaN or infinity"):
+    with pytest.raises(UserError, match=f"Received: .*{name} "):
       call()
   assert not list(tmp_path.iterdir())
 
@@ -446,8 +449,13 @@ def test_names_of_classes_have_weights_and_lists_are_weights(classifier):
   ("options", "labels"),
   [
     ({"label_names": ["sky", "bird"], "problem": "multi_label"}, [["sky"], ["sky", "bird"], []]),
-    ({"num_labels": 1}, [1, 1, 0]),  # The loss says that it is no value.
-    ({"label_names": ["sky", "bird"]}, np.array([[True, False], [True, True], [False, False]])),
+    # The loss says that it is no value.
+    pytest.param({"num_labels": 1}, [1, 1, 0], marks=pytest.mark.slow),
+    pytest.param(
+      {"label_names": ["sky", "bird"]},
+      np.array([[True, False], [True, True], [False, False]]),
+      marks=pytest.mark.slow,
+    ),
   ],
 )
 def test_labels_that_do_not_exclude_each_other(run, tmp_path, options, labels):
@@ -487,19 +495,19 @@ def test_labels_of_a_multi_label_model_are_checked(run):
   model = AlbertClassifier.from_pretrained(run, label_names=["sky", "bird"], **kind)
   model.compile(AdamW(0.0), loss=keras.losses.BinaryCrossentropy(from_logits=True))
   for labels, message in [
-    ([["sky"], ["tree"], []], r"list of names of sky, bird. Received: \[\['sky'\], \['tree'\]"),
+    ([["sky"], ["tree"], []], r"sky, bird. Received: \[\['sky'\], \['tree'\]"),
     ([0, 1, 1], r"0/1, \[n, 2\]"),
     (np.array([[0, 1], [1, 0.5], [0, 0]]), r"0/1, \[n, 2\]"),
   ]:
     with pytest.raises(UserError, match=message):
       model.fit(TEXTS, labels)
-  with pytest.raises(UserError, match="exclude each other"):
+  with pytest.raises(UserError, match=r"class_weight .*Received: .*multi_label"):
     model.fit(TEXTS, np.zeros([3, 2]), class_weight={0: 1.0, 1: 2.0})
-  with pytest.raises(UserError, match=r"reads logits\. Received: 'binary_crossentropy'"):
+  with pytest.raises(UserError, match=r"Received: 'binary_crossentropy'.*from_logits=True"):
     model.compile("adam", loss="binary_crossentropy")
-  with pytest.raises(UserError, match="one to a label"):
+  with pytest.raises(UserError, match=r"Received: \(0\.5,\)"):
     AlbertClassifier.from_pretrained(run, num_labels=2, thresholds=[0.5], **kind)
-  with pytest.raises(UserError, match=r"one of token_classification\. Received: 'multi_label'"):
+  with pytest.raises(UserError, match=r"token_classification\. Received: 'multi_label'"):
     AlbertTagger.from_pretrained(run, label_names=["sky"], **kind)
   task = AlbertClassifier(model.config, head_options={"num_labels": 3}, **kind).task
   assert (task.kind, task.label_names) == ("multi_label", ("0", "1", "2"))
@@ -571,7 +579,7 @@ def test_choices_and_words_in_every_form(run):
   np.testing.assert_array_equal(
     of_words({"words": unequal})["input_ids"], of_words({"words": unequal.to_list()})["input_ids"]
   )
-  with pytest.raises(UserError, match="need the same length"):
+  with pytest.raises(UserError, match=r"Received: .*b'grass', b'trees'"):
     of_choices(others | {"choices": unequal})
   data = tf.data.Dataset.from_tensor_slices(others | {"choices": unequal}).batch(3)
   with pytest.raises(tf.errors.InvalidArgumentError, match="need the same length"):
@@ -620,7 +628,7 @@ def test_single_batches_of_texts(classifier, monkeypatch):
   if KERAS_3:
     monkeypatch.setattr(tf.distribute, "TPUStrategy", type(classifier.distribute_strategy))
     for call in (classifier.train_on_batch, classifier.test_on_batch):
-      with pytest.raises(UserError, match="Call fit, evaluate"):
+      with pytest.raises(UserError, match=r"Received: .*train_on_batch"):
         call(TEXTS, [0, 1, 1])
 
 
@@ -654,10 +662,11 @@ def test_a_path_may_be_a_path_of_pathlib_and_a_tuple_a_list(run, tmp_path):
   assert AlbertClassifier.from_pretrained(tmp_path / "theirs").task.num_labels == 2
   assert ExportSettings(depths=[1, 2]).depths == (1, 2)
   assert FineTuneSettings(seeds=[1, np.int64(2)]).seeds == (1, 2)
-  with pytest.raises(UserError, match="without pathlib"):  # It would be a folder named "gs:".
+  with pytest.raises(UserError, match="Received: PosixPath"):  # It would be a folder named "gs:".
     model.save_pretrained(pathlib.Path("gs://bucket/saved"))
 
 
+@pytest.mark.slow
 def test_models_outlive_clear_session(run, tmp_path):
   """As in a search, which clears the session between two trials; graphs made before and files go on."""
   model = AlbertClassifier.from_pretrained(run, num_labels=2)

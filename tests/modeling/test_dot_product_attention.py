@@ -136,9 +136,9 @@ def float32_gradients():
   "options",
   [
     {},
-    {"remat": True},
+    pytest.param({"remat": True}, marks=pytest.mark.slow),
     {"accelerated": True},
-    {"accelerated": True, "remat": True},
+    pytest.param({"accelerated": True, "remat": True}, marks=pytest.mark.slow),
     {"accelerated": True, "layer_loop": "while"},
     pytest.param({"accelerated": True, "jit": True}, marks=[pytest.mark.slow, needs_host_xla]),
     pytest.param(

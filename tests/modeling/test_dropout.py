@@ -37,7 +37,7 @@ _OTHER_SHAPES = [[7], [1, 3], [2, 3, 4, 9], [8, 6]]
 )
 def test_each_entry_is_zeroed_alone(shape):
   """In many masks each entry has its share, and no two entries are zeroed together more often than by chance."""
-  count = 4000
+  count = 1500
   flat = masks(0.25, shape, count).reshape(count, -1).astype(float)
   flat -= 0.75
   covariance = flat.T @ flat / count

@@ -57,7 +57,7 @@ def calls(program: bytes) -> tuple[int, int]:
   ("changes", "forward"),
   # A loop over layers has one call in its body; rematerialised layers call forward again.
   [
-    ({}, LAYERS),
+    pytest.param({}, LAYERS, marks=pytest.mark.slow),
     pytest.param({"gradient_accumulation_steps": 2}, LAYERS, marks=pytest.mark.slow),
     pytest.param({"train_depths": (1, LAYERS)}, LAYERS, marks=pytest.mark.slow),
     pytest.param({"layer_loop": "while"}, None, marks=pytest.mark.slow),
@@ -116,7 +116,7 @@ def trace(config, options, *, training=True, jit_compile=True, batch=BATCH):
 )
 def test_the_form_of_attention_is_chosen_and_logged(changes, options, reason, monkeypatch):
   messages = []
-  monkeypatch.setattr(module, "_log_once", messages.append)
+  monkeypatch.setattr(module, "log_once", messages.append)
   assert trace(dataclasses.replace(CONFIG, **changes), options) == (not reason)
   assert not reason or reason in messages[0]
 
@@ -124,7 +124,7 @@ def test_the_form_of_attention_is_chosen_and_logged(changes, options, reason, mo
 @needs_call
 def test_dropout_unknown_batches_and_plain_graphs_fall_back(monkeypatch):
   messages = []
-  monkeypatch.setattr(module, "_log_once", messages.append)
+  monkeypatch.setattr(module, "log_once", messages.append)
   with_dropout = dataclasses.replace(CONFIG, attention_probs_dropout_prob=0.1)
   assert not trace(with_dropout, {})
   assert trace(with_dropout, {}, training=False)

@@ -24,6 +24,7 @@ ENCODER_OPTIONS = {
   "read_remat_while": {"read_positions_only": True, "remat": True, "layer_loop": "while"},
   "read_while": {"read_positions_only": True, "layer_loop": "while"},
 }
+RARE = ("while", "read_remat", "read_remat_while")  # Others have each of their parts.
 
 
 @functools.cache
@@ -73,7 +74,11 @@ def assert_outputs(case, outputs, *, every_layer=True):
 
 @pytest.mark.parametrize(
   ("name", "options"),
-  [*(("tiny", options) for options in ENCODER_OPTIONS), ("tiny_groups", "gather")],
+  [
+    *(("tiny", options) for options in ENCODER_OPTIONS if options not in RARE),
+    *(pytest.param("tiny", options, marks=pytest.mark.slow) for options in RARE),
+    ("tiny_groups", "gather"),
+  ],
 )
 def test_outputs_losses_and_gradients(name, options):
   """All forms of the encoder give the recorded values; those with loops or functions of their own in a graph too."""

@@ -88,8 +88,8 @@ def test_gradients_are_those_of_what_is_kept(sharing, options, jit):
   ("options", "jit"),
   [
     ({}, False),
-    ({"remat": True}, False),
-    ({"layer_loop": "while"}, False),
+    pytest.param({"remat": True}, False, marks=pytest.mark.slow),
+    pytest.param({"layer_loop": "while"}, False, marks=pytest.mark.slow),
     pytest.param({"remat": True}, True, marks=[needs_host_xla, pytest.mark.slow]),
   ],
 )

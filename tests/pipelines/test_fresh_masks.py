@@ -87,9 +87,9 @@ def test_masks_are_those_of_one_word_after_the_other(length, predictions, probab
   batch, texts = stored_batch(60, length, 7)
   np.testing.assert_array_equal(unmasked(batch), texts)
   result = mask_again(masking, batch)
-  keys = fresh_masks._row_keys(7, tf.zeros([60], tf.int64), tf.range(60, dtype=tf.int64), 0)
+  keys = fresh_masks.row_keys(7, tf.zeros([60], tf.int64), tf.range(60, dtype=tf.int64), 0)
   words = FreshMasks(masking, TOKENIZER, seed=7).words_of(
-    unmasked(batch), batch[names.INPUT_MASK], *fresh_masks._draws(keys, length)
+    unmasked(batch), batch[names.INPUT_MASK], *fresh_masks.random_draws(keys, length)
   )
   for row, text in enumerate(texts):
     tokens = int(np.sum(batch[names.INPUT_MASK][row]))

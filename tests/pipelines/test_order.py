@@ -68,7 +68,9 @@ def test_every_epoch_holds_every_record_once_in_another_order(two_epochs):
   assert np.mean(first == second) < 0.01
 
 
-@pytest.mark.parametrize("start", [32_768 + 5, NUM_RECORDS - 5])
+@pytest.mark.parametrize(
+  "start", [32_768 + 5, pytest.param(NUM_RECORDS - 5, marks=pytest.mark.slow)]
+)
 def test_any_position_can_be_the_first(index, two_epochs, start):
   found = np.concatenate(numbers(index, start, 5))
   np.testing.assert_array_equal(found, two_epochs[start : start + 160])

@@ -59,9 +59,9 @@ def test_without_the_compiler_the_error_names_the_extra():
 
 @needs_compiler
 def test_the_compiler_refuses_unknown_topologies_and_broken_programs():
-  with pytest.raises(UserError, match="must compile for v9:2x2"):
+  with pytest.raises(UserError, match=r"v9:2x2.*Received: "):
     compile_hlo(b"", "v9:2x2")
-  with pytest.raises(UserError, match="must compile for v3:2x2"):
+  with pytest.raises(UserError, match=r"v3:2x2.*Received: "):
     compile_hlo(b"nonsense", "v3:2x2")
 
 

@@ -13,7 +13,7 @@ from albert_tf.planning.estimate import STEP_PER_FORWARD, StepShape, forward_flo
 
 BASE, V3 = AlbertConfig.from_name("base"), parse_topology("v3:2x2")
 SHAPE = StepShape(per_core_batch_size=8)
-BATCH = ["--size=base", "--topology=v3:2x2", "--per_core_batch_size=8"]
+BATCH = ["--size=base", "--topology=v3:2x2", "--train_batch_size=64"]
 
 
 def test_a_time_is_a_bound_and_a_range():
@@ -66,9 +66,9 @@ def test_another_share_of_masks_has_its_predictions():
 
 def test_bad_input():
   cases = {
-    "v3:16x16": ["--size=base", "--topology=v3:3x3", "--per_core_batch_size=8"],
-    "v6e:2x2": ["--size=base", "--topology=v9:2x2", "--per_core_batch_size=8"],
-    "--size": ["--topology=v3:2x2", "--per_core_batch_size=8"],
+    "v3:16x16": ["--size=base", "--topology=v3:3x3", "--train_batch_size=64"],
+    "v6e:2x2": ["--size=base", "--topology=v9:2x2", "--train_batch_size=64"],
+    "--size": ["--topology=v3:2x2", "--train_batch_size=64"],
     "Use 8": ["--size=base", "--topology=v3:2x2", "--train_batch_size=9"],
     "max_position": [*BATCH, "--max_seq_length=1024"],
   }
@@ -83,7 +83,7 @@ def test_bad_input():
   reason="needs jax and libtpu: the extra tpu-compile",
 )
 def test_a_real_compile():
-  flags = ("--size=tiny", "--topology=v3:2x2", "--per_core_batch_size=2", "--max_seq_length=16")
+  flags = ("--size=tiny", "--topology=v3:2x2", "--train_batch_size=16", "--max_seq_length=16")
   done = run_command("tpu_scripts/compile_for_tpu.py", *flags, "--max_predictions_per_seq=4")
   assert done.returncode == 0, done.stderr
   assert "[compiler]" in done.stdout

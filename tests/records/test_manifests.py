@@ -108,7 +108,7 @@ def test_missing_shards_are_an_error_and_a_part_is_read(tmp_path, scheme):
   os.remove(tmp_path / "a" / "eval-0")
   find_manifests(paths)  # A held-out file is not missed where none is read.
   os.remove(tmp_path / "a" / _TRAIN[1])
-  with pytest.raises(UserError, match=f"{tmp_path}/a, where 1 .* train-00001-of-00003"):
+  with pytest.raises(UserError, match=f"{tmp_path}/a, .* 1 .* train-00001-of-00003"):
     find_manifests([paths[0], paths[2]])
 
 
@@ -154,7 +154,7 @@ def test_a_manifest_is_read_back_and_compared(tmp_path):
   assert loaded == _MANIFEST
   assert (loaded.num_records("train"), loaded.spec) == (21, PretrainingSpec(128, 20))
   loaded.check(vocab_size=8000, max_seq_length=128)
-  with pytest.raises(UserError, match="vocab_size: records 8000, asked 30000"):
+  with pytest.raises(UserError, match=r"Received: vocab_size: .* 8000, .* 30000"):
     loaded.check(vocab_size=30000)
   path = tmp_path / "a" / "manifest.json"
   path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))

@@ -51,7 +51,7 @@ def test_bytes_equal_protobuf_and_parse_back():
 def test_wrong_values_are_refused():
   spec = PretrainingSpec(8, 2)
   features = _features(spec, 0)
-  with pytest.raises(ValueError, match="negative"):
+  with pytest.raises(ValueError, match="Received: -1"):
     encode_example({**features, names.INPUT_IDS: np.full(8, -1)})
   with pytest.raises(UserError, match="max_predictions_per_seq"):
     PretrainingSpec(8, 9)

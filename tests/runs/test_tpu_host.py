@@ -106,7 +106,7 @@ def test_chips(monkeypatch, tmp_path):
   monkeypatch.setattr(tpu_host, "chips", lambda: chips)
   tpu_host.check_chips()
   monkeypatch.setattr(tpu_host, "chips", list)
-  with pytest.raises(UserError, match="no TPU chip"):
+  with pytest.raises(UserError, match=r"--tpu=local .*/dev/accel"):
     tpu_host.check_chips()
 
 
@@ -133,7 +133,7 @@ def test_xla_of_the_host_is_refused_without_its_compiler():
   ],
 )
 def test_a_slow_precision_of_the_cpu_is_named(caplog, monkeypatch, precision, instructions, advice):
-  monkeypatch.setattr(distribution, "_has_bfloat16", lambda: instructions)
+  monkeypatch.setattr(distribution, "has_bfloat16", lambda: instructions)
   make_strategy(DistributionConfig(use_xla=True, mixed_precision=precision))
   assert advice in caplog.text
   assert caplog.text.count("Leave") == bool(advice)
@@ -158,13 +158,13 @@ def test_keras_never_chooses_xla_by_itself(monkeypatch):
 )
 def test_a_malformed_tf_config_is_one_message(monkeypatch, text):
   monkeypatch.setenv("TF_CONFIG", text)
-  with pytest.raises(UserError, match="TF_CONFIG must hold"):
+  with pytest.raises(UserError, match=r"TF_CONFIG .*Received: "):
     make_strategy(DistributionConfig())
 
 
 OUT_OF_MEMORY = "OOM when allocating tensor with shape[9] and type float"
 OF_A_WORKER = "from remote target /job:worker/replica:0/task:1/device:CPU:0"
-CONTINUES = "The same command"
+CONTINUES = "docs/training_trouble.md"
 
 
 @pytest.mark.parametrize(
@@ -172,18 +172,15 @@ CONTINUES = "The same command"
   [
     (
       tf.errors.ResourceExhaustedError(None, None, f"x\n{OUT_OF_MEMORY}"),
-      [OUT_OF_MEMORY, "memory"],
+      [OUT_OF_MEMORY, "--gradient_accumulation_steps"],
     ),
     (
       tf.errors.UnavailableError(None, None, f"Graph execution error:\n\n{OF_A_WORKER}"),
-      [f"worker 1: {OF_A_WORKER}. {CONTINUES}"],
+      [f"worker 1: {OF_A_WORKER}", CONTINUES],
     ),
     (tf.errors.DataLossError(None, None, "corrupted record at 1367"), ["at 1367", CONTINUES]),
-    (OSError(28, "No space left on device"), ["No space left on device", "Free disk"]),
-    (
-      MissingFileError(2, "No such file", "train-0"),
-      ["train-0: No such file", "Restore", CONTINUES],
-    ),
+    (OSError(28, "No space left on device"), ["Received: [Errno 28]"]),
+    (MissingFileError(2, "No such file", "train-0"), ["Received: train-0:"]),
   ],
 )
 def test_what_a_runtime_says_comes_with_advice(error, words):

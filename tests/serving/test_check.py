@@ -80,7 +80,7 @@ def test_a_model_that_does_not_load_fails(tmp_path: pathlib.Path, exported) -> N
   shutil.copytree(exported("value").path, broken)
   shutil.rmtree(broken / "variables")
   assert [result.passed for result in check_saved_model(str(broken))] == [False]
-  with pytest.raises(UserError, match="which is neither"):
+  with pytest.raises(UserError, match=r"Received: .*export_saved_model\.py"):
     check_saved_model(str(tmp_path / "nowhere"))
 
 
@@ -96,7 +96,7 @@ def test_ops_of_python_and_of_other_libraries_are_found(tmp_path: pathlib.Path) 
     checks.check_ops(export)
   foreign_ops = {"RegexSplitWithOffsets", "SentencepieceOp"}
   export = types.SimpleNamespace(ops={"MatMul"}, foreign_ops=foreign_ops)
-  with pytest.raises(CheckFailed, match=r"does not have: .'RegexSplitWithOffsets'."):
+  with pytest.raises(CheckFailed, match="'RegexSplitWithOffsets'"):
     checks.check_ops(export)
 
 
@@ -106,7 +106,7 @@ def test_rows_that_depend_on_others_are_found() -> None:
 
   call = Call("s", {"x": np.ones([2, 1], np.float32)}, {})
   export = types.SimpleNamespace(golden=[call], run=run)
-  with pytest.raises(CheckFailed, match="row 0 in a batch and alone: y differs by"):
+  with pytest.raises(CheckFailed, match=r"row 0 .*y .* 5\.00e-01"):
     checks.check_batches(export)
 
 

@@ -45,7 +45,7 @@ def test_of_two_exports_of_a_version_one_is_refused(tmp_path):
       (tmp_path / "1").mkdir()
       (tmp_path / "1/first").touch()
 
-  with pytest.raises(UserError, match="which another process has written meanwhile"):
+  with pytest.raises(UserError, match=r"Received: .*/1,"):
     export_late()
   assert sorted(tmp_path.rglob("*")) == [tmp_path / "1", tmp_path / "1/first"]
 
@@ -98,13 +98,13 @@ def test_fill_mask_equals_the_model_in_a_session(fill_mask, model, tokenizer, ba
 @pytest.mark.parametrize(
   ("signature", "name", "value", "received"),
   [
-    ("tokens", "segment_ids", 2, r"segment_ids must be from 0 to.*\[1\].*\[0\] \[to\] \[2\]"),
+    ("tokens", "segment_ids", 2, r"segment_ids .*\[1\].*\[0\] \[to\] \[2\]"),
     ("tokens", "segment_ids", -1, r"\[-1\] \[to\]"),
-    ("tokens", "input_mask", 2, r"input_mask must be from 0 to.*\[1\]"),
-    ("tokens", "input_ids", 40, r"input_ids must be from 0 to.*\[39\].*\[to\] \[40\]"),
-    ("tokens", "positions", 99, r"positions must be from 0 to.*\[to\] \[99\]"),
-    ("mlm", "input_mask", -7, r"input_mask must be from 0 to"),
-    ("mlm", "positions", 99, r"positions must be from 0 to.*\[to\] \[99\]"),
+    ("tokens", "input_mask", 2, r"input_mask .*\[1\]"),
+    ("tokens", "input_ids", 40, r"input_ids .*\[39\].*\[to\] \[40\]"),
+    ("tokens", "positions", 99, r"positions .*\[to\] \[99\]"),
+    ("mlm", "input_mask", -7, r"input_mask .*\[-7\]"),
+    ("mlm", "positions", 99, r"positions .*\[to\] \[99\]"),
   ],
 )
 def test_ids_out_of_their_range_are_refused(

@@ -77,7 +77,7 @@ def test_answers(key: str, exported) -> None:
     assert [span.text for span in spans] == decoded(text for text in served["answers"][row] if text)
     assert all(span.text == TEXTS[row][span.start : span.end] for span in spans)
     close([span.probability for span in spans], served["probabilities"][row][: len(spans)])
-  with pytest.raises(UserError, match=r"same number of rows.*'question': 4, 'context': 1"):
+  with pytest.raises(UserError, match=r"Received: .*'question': 4, 'context': 1"):
     model.answer(QUESTIONS, TEXTS[:1])
 
 
@@ -99,7 +99,7 @@ def test_tags(exported) -> None:
       count = served[count][row]
       assert [span.label for span in spans] == decoded(served[labels][row][:count])
       close([span.probability for span in spans], served[probabilities][row][:count])
-  with pytest.raises(UserError, match="Put it in a list"):
+  with pytest.raises(UserError, match=r"Received: .*'one text'"):
     model.tag("one text")
 
 
@@ -127,7 +127,7 @@ def test_more_words_than_the_vocabulary_has(run_dir, tmp_path) -> None:
     with pytest.raises(UserError, match=r"at most 35.*Received: (36|100000)\. .*top_k"):
       call()
   assert not list(tmp_path.iterdir())
-  with pytest.raises(UserError, match=r"batch_size must be .* Received: 0"):
+  with pytest.raises(UserError, match=r"batch_size .*Received: 0"):
     model.fill(["the [MASK]"], batch_size=0)
   with eagerly():
     ((words,),) = model.fill(["the [MASK]"], top_k=35)
@@ -209,25 +209,25 @@ def test_the_start_of_an_answer_decides_which_occurrence_it_is(reader: Any) -> N
     _, labels = reader.examples(inputs, [{"text": "sky", "answer_start": start}]).padded()
     starts.append(labels["start_log_probs"][0])
   assert starts[0] < starts[1]
-  with pytest.raises(UserError, match=r"row 0: 'sky' at character 5.*Correct the row"):
+  with pytest.raises(UserError, match=r"row 0: 'sky' .* 5, .*max_length"):
     reader.examples(inputs, [{"text": "sky", "answer_start": 5}])
 
 
 @pytest.mark.parametrize(
   ("answers", "received"),
   [
-    ([None, "birds", ""], "in row 0: None. Write"),
-    (["sky", float("nan"), ""], "in row 1: nan. Write"),
-    ([["sky"], [None], []], r"in row 1: \[None\]. Write"),
-    ([1, 2, 3], "in row 0: 1. Write"),
-    ([{"texts": "sky"}] * 3, "in row 0: {'texts': 'sky'}. Write"),
-    ([{"text": "sky", "answer_start": "4"}] * 3, "in row 0: .*'answer_start': '4'}. Write"),
+    ([None, "birds", ""], "Received in row 0: None"),
+    (["sky", float("nan"), ""], "Received in row 1: nan"),
+    ([["sky"], [None], []], r"Received in row 1: \[None\]"),
+    ([1, 2, 3], "Received in row 0: 1"),
+    ([{"texts": "sky"}] * 3, "Received in row 0: {'texts': 'sky'}"),
+    ([{"text": "sky", "answer_start": "4"}] * 3, "Received in row 0: .*'answer_start': '4'}"),
     ({"text": ["sky", "birds", ""], "answer_start": [4]}, "3 in text, and 1 in"),
-    ({"text": ["sky"]}, "3 contexts, 1 answers"),
-    ([], "3 contexts, 0 answers"),
-    ("sky", "'sky', for all. Put it in a list"),
-    ([b"\xff", "birds", ""], r"Received: b'\\xff'. Decode"),
-    (None, "`fit` needs y, an answer"),
+    ({"text": ["sky"]}, "Received: 3 .* 1 "),
+    ([], "Received: 3 .* 0 "),
+    ("sky", "Received: 'sky'"),
+    ([b"\xff", "birds", ""], r"Received: b'\\xff'"),
+    (None, "`fit` .*Received: none"),
   ],
 )
 def test_what_is_no_answer_is_refused(reader: Any, answers: Any, received: str) -> None:
@@ -254,7 +254,7 @@ def test_answers_of_a_data_set_are_read_in_batches(reader: Any) -> None:
     ("squad_2.0", ["sky", "no such words"], "row 1: 'no such words'"),
     # Cut off.
     ("squad_2.0", ["sky", "old trees "], "row 1: 'old trees '.*max_length, or train with run_sq"),
-    ("squad_2.0", ["sky"], "2 contexts, 1"),
+    ("squad_2.0", ["sky"], "Received: 2 .* 1 "),
     ("squad_1.1", ["sky", ""], "row 1: ''"),
   ],
 )

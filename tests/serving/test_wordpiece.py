@@ -90,5 +90,5 @@ def test_other_kinds_are_refused(tmp_path: pathlib.Path, model, tokenizer: WordP
   task = TaskSpec(kind="multiple_choice", name="c", max_seq_length=16, max_qa_length=8)
   run = tmp_path / "run"
   tiny_run.write_fine_tuned_run(run, task, model.config, tokenizer)
-  with pytest.raises(UserError, match="tokenized with SentencePiece"):
+  with pytest.raises(UserError, match="Received: kind='choices'"):
     open_model("multiple_choice", str(run))

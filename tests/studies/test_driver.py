@@ -158,6 +158,11 @@ def test_an_arm_starts_from_the_depth_before(tmp_path):
   assert starts["pretraining/layers_1/seed-3"] is None
 
 
+def test_an_arm_needs_the_arm_that_it_starts_from(tmp_path):
+  with pytest.raises(UserError, match=r"Received: --arms=layers_2\. .*layers_1"):
+    make_plan(tmp_path, "depth", arms=("layers_2",)).chosen_arms()
+
+
 def test_more_data_has_one_held_out_set(tmp_path):
   by_name = dict(Commands().run(make_plan(tmp_path, "more_data", seeds=(1,))).finished)
   half, whole = (by_name[f"pretraining/{arm}/seed-1"] for arm in ("half", "all"))

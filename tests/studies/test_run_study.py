@@ -48,7 +48,6 @@ def test_stopped_in_the_middle_of_a_run_it_goes_on_there(tmp_path):
   arguments = [
     "--study=dropout", "--arms=with", f"--output_dir={tmp_path}/lab", f"--input={write_text(tmp_path)}", "--seeds=1",
     f"--spm_model_file={SPM_MODEL}", f"--train_flags=--albert_config_file={tmp_path}/model.json {STEPS}",
-    "--data_flags=--max_seq_length=16 --max_predictions_per_seq=2 --dupe_factor=1 --eval_fraction=0.2",
   ]  # fmt: skip
   (tmp_path / "model.json").write_text(json.dumps(MODEL))
   first = run_study(*arguments)
@@ -79,26 +78,28 @@ def test_stopped_in_the_middle_of_a_run_it_goes_on_there(tmp_path):
   assert trained.items() >= {**MODEL, "hidden_dropout_prob": 0.1}.items()
 
 
-def test_what_it_refuses(tmp_path):
+def test_what_cannot_be_run_is_refused_and_nothing_is_written(tmp_path):
   output = f"--output_dir={tmp_path}/lab"
   cases = {
-    "some of with, without": ["--study=dropout", "--arms=half", output],
-    "with the arm it starts from": ["--study=depth", "--arms=layers_2", output],
-    "needs a text of gigabytes": ["--study=dropout", "--scale=paper", output],
-    "which is no directory": ["--study=dropout", f"--data_dir={tmp_path}/none", output],
+    "--input": ["--study=dropout", "--scale=paper", output],
+    f"Received: {tmp_path}/none,": ["--study=dropout", f"--data_dir={tmp_path}/none", output],
+    "--arms=half": ["--study=dropout", "--arms=half", output],
   }
   runs = run_script("run_study", list(cases.values()))
-  for message, run in zip(cases, runs, strict=True):
+  for received, run in zip(cases, runs, strict=True):
     assert run.status == 2, run
-    assert message in run.stderr
+    assert received in run.stderr
   assert not (tmp_path / "lab").exists()
-  (tmp_path / "lab").mkdir()
-  (tmp_path / "lab/thesis.txt").write_text("years of work")
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path):
+  (tmp_path / "thesis").mkdir()
+  (tmp_path / "thesis/thesis.txt").write_text("years of work")
   (tmp_path / "other").mkdir()
   (tmp_path / "other/study.json").write_text('{"study": "sizes", "scale": "laptop"}')
-  foreign, other = run_script(
-    "run_study",
-    [["--study=dropout", output], ["--study=dropout", f"--output_dir={tmp_path}/other"]],
-  )
-  assert "or nothing yet" in foreign.stderr
+  commands = [
+    ["--study=dropout", f"--output_dir={tmp_path}/{name}"] for name in ("thesis", "other")
+  ]
+  foreign, other = run_script("run_study", commands)
+  assert f"Received: {tmp_path}/thesis" in foreign.stderr
   assert "study sizes → dropout" in other.stderr

@@ -46,10 +46,9 @@ def tiny_model(vocab_size: int, **changes: Any) -> AlbertForPreTraining:
     vocab_size=vocab_size,
     embedding_size=8,
     hidden_size=12,
-    num_hidden_layers=2,
     num_attention_heads=3,
     intermediate_size=20,
-    **{"max_position_embeddings": 32, **changes},
+    **{"num_hidden_layers": 2, "max_position_embeddings": 32, **changes},
   )
   model = AlbertForPreTraining(config)
   randomize(model, seed=3, stddev=0.5)

@@ -75,24 +75,20 @@ def test_a_failed_pipeline_runs_again_to_the_bytes_of_the_local_runner(
 def test_a_mistake_found_by_a_worker_is_one_message(make_beam, tmp_path):
   text = tmp_path / "text.txt"
   text.write_bytes(b"\x7fELF\0")
-  with pytest.raises(UserError, match=r"^Input must be text .*--input_format=parquet\.$"):
+  with pytest.raises(UserError, match=rf"Received: {text},.*--input_format=parquet\.$"):
     make_beam([str(text)], tmp_path / "out")
 
 
 def test_workers_that_do_not_see_the_work_are_an_error(corpus, make_beam, tmp_path, monkeypatch):
   """As in a container: the directory is there for the command, and empty for a worker."""
   monkeypatch.setattr(beam_runner, "PLAN_NAME", "no-such-plan.json")
-  with pytest.raises(
-    UserError, match=r"must share --input, --output_dir and --work_dir\. Received: .*_unfinished"
-  ):
+  with pytest.raises(UserError, match=rf"--work_dir.*Received: {tmp_path}/out/_unfinished,"):
     make_beam(corpus, tmp_path / "out")
 
 
 def test_a_file_larger_than_a_workers_memory_is_refused(corpus, make_beam, tmp_path, monkeypatch):
-  monkeypatch.setattr(beam_runner, "_LARGEST_SHARD", 4_000)
-  with pytest.raises(
-    UserError, match=r"--num_shards=3 for about 0 GB of records\. Give --num_shards=\d+ or more"
-  ):
+  monkeypatch.setattr(beam_runner, "LARGEST_SHARD", 4_000)
+  with pytest.raises(UserError, match=r"Received: --num_shards=3 .*--num_shards=[4-9] "):
     make_beam(corpus, tmp_path / "out")
 
 

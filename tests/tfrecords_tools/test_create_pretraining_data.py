@@ -225,7 +225,7 @@ def test_finished_output_is_kept_and_other_settings_are_refused(create, corpus, 
   assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == times
   with pytest.raises(UserError, match=r"settings\.dupe_factor 2 → 3"):
     create("out", choices=dataclasses.replace(_CHOICES, dupe_factor=3))
-  with pytest.raises(UserError, match=r"input \["):
+  with pytest.raises(UserError, match=r"Received: .*\(input .*0\.txt.* → "):
     create("out", corpus[:1])
   (tmp_path / "out" / "train-00000-of-00002.tfrecord").unlink()
   with pytest.raises(UserError, match=r"train-00000-of-00002\.tfrecord"):
@@ -239,7 +239,7 @@ def test_a_directory_in_use_is_refused(create, tmp_path):
   (tmp_path / "out" / "_unfinished").mkdir(parents=True)
   lock = DirectoryLock(str(tmp_path / "out" / "_unfinished"))
   lock.acquire()
-  with pytest.raises(UserError, match="One process at a time"):
+  with pytest.raises(UserError, match=rf"Received: {tmp_path}/out/.* {os.getpid()} .*--output_dir"):
     create("out")
   lock.release()
 
@@ -386,7 +386,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_noticed_and_read_again(
 
   with monkeypatch.context() as patch:
     patch.setattr(local, "make_block", cut_and_make)
-    with pytest.raises(UserError, match=r"0\.txt, of [\d,]+ bytes"):
+    with pytest.raises(UserError, match=rf"Received: {path}, .* 5,291 .* 10,583 "):
       create("out", [path])
   assert len(made) == 2
   pathlib.Path(path).write_bytes(text)
@@ -406,7 +406,7 @@ def test_the_advice_for_other_text_makes_records_of_it(create, tmp_path, monkeyp
   scratch = str(tmp_path / "scratch")
   with monkeypatch.context() as patch:
     patch.setattr(local, "make_block", cut_and_make)
-    with pytest.raises(UserError, match="for other text remove") as refused:
+    with pytest.raises(UserError, match=f"{scratch}/_unfinished") as refused:
       create("out", [path], work_dir=scratch)
   for directory in re.findall(r"\S+/_unfinished", str(refused.value)):
     shutil.rmtree(directory)
@@ -431,7 +431,7 @@ def test_a_file_that_vanishes_is_named(create, tmp_path, monkeypatch, moment, nu
     "read": (job.Job, "check_input"),
   }[moment]
   monkeypatch.setattr(module, name, removing_before(getattr(module, name)))
-  with pytest.raises(UserError, match=rf"Received: {path}: No such file.*Restore it"):
+  with pytest.raises(UserError, match=f"Received: {path}:"):
     create("out", [path, other], num_workers=num_workers)
 
 
@@ -444,7 +444,7 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on(
   full.parent.mkdir(parents=True)
   full.symlink_to("/dev/full")  # Each write fails as on a full disk.
   received = str(full).removesuffix(".keys")
-  with pytest.raises(UserError, match=rf"Received: {received}: no space left.*Free some space"):
+  with pytest.raises(UserError, match=rf"Received: {received}: no space left"):
     create("out", num_workers=num_workers)
   full.unlink()
   create("out")
@@ -539,8 +539,8 @@ def test_a_killed_worker_is_one_line(found_by):
     yield 0
 
   with (
-    pytest.raises(UserError, match="Give the same command again"),
-    local._workers(2) as each,
+    pytest.raises(UserError, match="--num_workers"),
+    local.worker_processes(2) as each,
   ):
     list(each(abs, items(each.args[0])))
 
@@ -555,7 +555,7 @@ def test_the_estimate_is_near_and_comes_before_the_work(
     estimates.append(create_module.estimate(work))
     return make_locally(work)
 
-  monkeypatch.setattr(create_module, "_WORTH_AN_ESTIMATE", 0)
+  monkeypatch.setattr(create_module, "WORTH_AN_ESTIMATE", 0)
   choices = dataclasses.replace(_CHOICES, dupe_factor=4)
   more = {"settings": choices, "runner": run, "notice": notices.append}
   manifest = make(corpus, tmp_path, tiny_tokenizer, **more)

@@ -30,31 +30,64 @@ def sentences():
   ]
 
 
-def test_command_makes_albert_ids_and_the_same_bytes(tmp_path, sentences):
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, sentences):
+  """The folder of a vocabulary that the command has made of two files, and what it printed."""
+  folder = tmp_path_factory.mktemp("trained")
   for index, part in enumerate((sentences[:200], sentences[200:])):
-    (tmp_path / f"part{index}.txt").write_text("\n".join(part), encoding="utf-8")
-  models = []
-  for prefix in ("one/spm", "two/other"):
-    paths = (f"--input={tmp_path}/part*.txt", f"--model_prefix={tmp_path}/{prefix}")
-    result = run_command(_COMMAND, *paths, "--vocab_size=120", "--input_sentence_size=300")
-    assert result.returncode == 0, result.stderr
-    assert "120 tokens from 400 sentences in 2 files" in result.stdout
-    assert "training on 300 of 400 sentences, which takes about " in result.stderr
-    assert "part0.txt is read as lines" in result.stderr
-    models.append((tmp_path / f"{prefix}.model").read_bytes())
+    (folder / f"part{index}.txt").write_text("\n".join(part), encoding="utf-8")
+  return folder, train_by_command(folder, "one/spm")
+
+
+def train_by_command(folder, prefix):
+  paths = (f"--input={folder}/part*.txt", f"--model_prefix={folder}/{prefix}")
+  result = run_command(_COMMAND, *paths, "--vocab_size=120")
+  assert result.returncode == 0, result.stderr
+  return result
+
+
+def test_the_command_says_what_it_reads_and_writes(trained):
+  folder, result = trained
+  assert "120 tokens from 400 sentences in 2 files" in result.stdout
+  assert "training on 400 of 400 sentences, which takes about " in result.stderr
+  assert "part0.txt is read as lines" in result.stderr
+  assert {path.name for path in (folder / "one").iterdir()} == _FILES
+
+
+def test_the_same_text_gives_the_same_bytes(trained):
+  folder, _ = trained
+  train_by_command(folder, "two/other")
+  models = [(folder / f"{prefix}.model").read_bytes() for prefix in ("one/spm", "two/other")]
   assert models[0] == models[1]
-  assert {path.name for path in (tmp_path / "one").iterdir()} == _FILES
-  tokenizer = AlbertTokenizer.from_pretrained(str(tmp_path / "one" / "spm.model"))
+
+
+def test_a_vocabulary_has_the_ids_of_albert(trained):
+  folder, _ = trained
+  tokenizer = AlbertTokenizer.from_pretrained(str(folder / "one" / "spm.model"))
   first = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "(", ")", '"', "-", ".", "–", "£", "€"]
   assert tokenizer.pieces[:13] == first
   assert tokenizer.vocab_size == 120
   assert tokenizer.decode(tokenizer.encode("Café WINTER")) == "cafe winter"  # Normalised.
-  vocab = (tmp_path / "one" / "spm.vocab").read_text(encoding="utf-8").splitlines()
+  vocab = (folder / "one" / "spm.vocab").read_text(encoding="utf-8").splitlines()
   assert [line.split("\t")[0] for line in vocab] == tokenizer.pieces
 
 
+def test_a_large_text_is_sampled(tmp_path, sentences, capsys):
+  path = tmp_path / "in.txt"
+  path.write_text("\n".join(sentences), encoding="utf-8")
+  spec = vocabulary.VocabularySpec(vocab_size=120, num_sampled_sentences=300)
+  models = []
+  for _ in range(2):
+    read = vocabulary.read_sentences(
+      [str(path)], CorpusOptions(input_format="lines"), spec, stats=CorpusStats()
+    )
+    models.append(vocabulary.train(read, spec))
+  assert "300 of 400 sentences" in capsys.readouterr().err
+  assert models[0] == models[1] != vocabulary.train(iter(sentences), spec)
+
+
 def test_sizes_that_cannot_be(tmp_path, sentences):
-  for size, received in ((5000, r"5,000 tokens.* <= \d+"), (20, "required_chars")):
+  for size, received in ((5000, r"5000.* <= \d+.*--vocab_size"), (20, "required_chars")):
     with pytest.raises(UserError, match=received):
       vocabulary.train(iter(sentences), vocabulary.VocabularySpec(vocab_size=size))
   (tmp_path / "in.txt").write_text("\n".join(sentences), encoding="utf-8")
@@ -109,11 +142,7 @@ _CUT = gzip.compress(random.Random(1).randbytes(9000).hex().encode())[:-2000]
 @pytest.mark.parametrize(
   ("name", "content", "received"),
   [
-    (
-      "b.txt",
-      b'<doc id="1" url="u" title="T">\nT\n\nText.\n</doc>\n',
-      r"in/b\.txt, which begins with '<'",
-    ),
+    ("b.txt", b'<doc id="1" url="u" title="T">\nT\n\nText.\n</doc>\n', r"in/b\.txt, .*'<'"),
     ("b.txt.gz", _CUT, r"b\.txt\.gz"),
   ],
   ids=["markup", "truncated"],
@@ -130,8 +159,8 @@ def test_a_broken_file_is_told_before_training(tmp_path, texts, name, content, r
 @pytest.mark.parametrize(
   ("change", "received"),
   [
-    (pathlib.Path.unlink, r"in/b\.txt: No such file.*Restore it"),
-    (lambda path: os.truncate(path, 90), r"in/b\.txt, of 90 bytes now and [\d,]+ at the start"),
+    (pathlib.Path.unlink, r"in/b\.txt:"),
+    (lambda path: os.truncate(path, 90), r"in/b\.txt, .* 90 .* 29,937 "),
   ],
   ids=["removed", "cut"],
 )
@@ -158,7 +187,7 @@ def test_one_process_at_a_time_makes_a_prefix(tmp_path, texts, monkeypatch):
 
   def train_while_another_starts(*arguments, **more):
     monkeypatch.setattr(vocabulary, "train", train)
-    with pytest.raises(UserError, match=r"spm\.lock.*another --model_prefix") as refused:
+    with pytest.raises(UserError, match=r"Received: .*/spm\.lock, .*--model_prefix") as refused:
       _make(tmp_path)
     refusals.append(refused)
     return train(*arguments, **more)

@@ -93,11 +93,18 @@ def test_words_are_remembered_up_to_a_bound_and_found_again(tiny_tokenizer, monk
   """Without a limit the memory of a worker would grow with the number of words."""
   portions = [tiny_corpus.documents(np.random.default_rng(seed), 3) for seed in (1, 2, 1, 3)]
   expected = [BlockTokenizer(tiny_tokenizer)(few) for few in portions]
-  monkeypatch.setattr(documents, "_KNOWN_CHARACTERS", 40)
   tokenize = BlockTokenizer(tiny_tokenizer)
+  tokenized, encode_batch = [], tiny_tokenizer.encode_batch
+
+  def counted(texts):
+    tokenized.append(set(texts))
+    return encode_batch(texts)
+
+  monkeypatch.setattr(documents, "KNOWN_CHARACTERS", 40)
+  monkeypatch.setattr(tiny_tokenizer, "encode_batch", counted)
   for few, wanted in zip(portions, expected, strict=True):
     for found, same in zip(tokenize(few), wanted, strict=True):
       np.testing.assert_array_equal(found.ids, same.ids)
       assert found.sentence_offsets == same.sentence_offsets
     words = {word for document in few for sentence in document for word in sentence.split()}
-    assert len(tokenize._words._numbers) == len(words)  # Those of earlier portions are forgotten.
+    assert tokenized[-1] == words  # Those of earlier portions are forgotten.

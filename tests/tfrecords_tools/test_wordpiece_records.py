@@ -57,7 +57,7 @@ def records(tmp_path_factory, vocab_file):
   directory = tmp_path_factory.mktemp("records")
   text = tiny_corpus.write_documents(directory / "text.txt", 60, seed=3)
   flags = {"input": text, "input_format": "lines", "output_dir": directory / "out"}
-  flags |= {"vocab_file": vocab_file, "nodo_lower_case": True, "dupe_factor": 2}
+  flags |= {"spm_model_file": vocab_file, "nodo_lower_case": True, "dupe_factor": 2}
   flags |= {"max_seq_length": 16, "max_predictions_per_seq": 3, "eval_fraction": 0.1}
   done = run_command("tfrecords_tools/create_pretraining_data.py", *words(flags))
   assert done.returncode == 0, done.stderr

@@ -105,8 +105,8 @@ def test_hugging_face_directory_has_their_quote_rule(tmp_path: pathlib.Path):
 @pytest.mark.parametrize(
   ("name", "content", "received"),
   [
-    ("none", None, "readable"),
-    ("spm.model", b"", "0 bytes"),
+    ("none", None, "Received: .*"),
+    ("spm.model", b"", "0 bytes, 0 "),
     ("vocab.txt", b"[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\n", "load_tokenizer"),
     ("tokenizer.json", b'{"format": "albert_tf", "do_lower": true}', "do_lower "),
   ],
@@ -141,14 +141,14 @@ def _table(root: int) -> Callable[[Any], None]:
 @pytest.mark.parametrize(
   ("damage", "message"),
   [
-    (lambda proto: proto.ClearField("trainer_spec"), "8000 pieces"),
-    (lambda proto: proto.ClearField("normalizer_spec"), "8000 pieces"),
-    (_piece(""), "0 to 16 characters"),
-    (_piece("a" * 100_000), "1 to 100,000 characters"),
-    (_piece("\u2581\u2581here"), "not UTF-8"),
+    (lambda proto: proto.ClearField("trainer_spec"), "8000 "),
+    (lambda proto: proto.ClearField("normalizer_spec"), "8000 "),
+    (_piece(""), "0 to 16 "),
+    (_piece("a" * 100_000), "1 to 100,000 "),
+    (_piece("\u2581\u2581here"), "UTF-8"),
     (_piece("\0"), "NUL"),
-    (_table(2**30), "table"),
-    (_table(2**31), "table"),
+    (_table(2**30), "normalisation"),
+    (_table(2**31), "normalisation"),
   ],
 )
 def test_a_model_that_would_crash_the_library_is_refused(
@@ -169,7 +169,7 @@ def test_a_vocabulary_of_another_kind(tmp_path: pathlib.Path):
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(text), model_prefix=prefix, vocab_size=30, minloglevel=2
   )
-  with pytest.raises(UserError, match=r"<pad> at -1 and without \['\[CLS\]'"):
+  with pytest.raises(UserError, match=r"<pad> at -1 .*\['\[CLS\]'"):
     AlbertTokenizer.from_pretrained(f"{prefix}.model")
 
 

@@ -31,7 +31,7 @@ _CHIPS = "from albert_tf import tpu_host; tpu_host.chips = lambda: ['/dev/accel0
 _EXPORTED = {
   "PJRT_DEVICE": "TPU",
   "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true",
-  "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": tpu_host._library_of_wheel() or "/lib/libtpu.so",
+  "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": tpu_host.library_of_wheel() or "/lib/libtpu.so",
   "TF_XLA_FLAGS": "--tf_mlir_enable_mlir_bridge=true",
 }
 _HIDDEN = {"TPU_LOAD_LIBRARY": "0"}
@@ -75,7 +75,12 @@ def start(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-  ("chips", "variables"), [(False, _EXPORTED), (True, _EXPORTED | _HIDDEN), (True, {})]
+  ("chips", "variables"),
+  [
+    (False, _EXPORTED),
+    pytest.param(True, _EXPORTED | _HIDDEN, marks=pytest.mark.slow),
+    (True, {}),
+  ],
 )
 def test_libtpu_is_loaded_for_this_machines_chips_alone(start, chips, variables):
   processes = [start(line, chips=chips, variables=variables) for line in _COMMANDS.values()]

@@ -33,7 +33,7 @@ from tfrecords_tools.pretraining.stages import (
 )
 
 _LOCAL_RUNNER = "apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
-_LARGEST_SHARD = 1 << 30  # Bytes that a worker is trusted to sort; it holds them once.
+LARGEST_SHARD = 1 << 30  # Bytes that a worker is trusted to sort; it holds them once.
 _RESULT_NAME = "beam-result.json"
 # Before each record: its key and the numbers of its file and block, so that the order of the bytes
 # is the order of the records, and that of the local runner.
@@ -84,11 +84,11 @@ def _check_shards(job: Job) -> None:
   """Refuses files that a worker could not sort in memory."""
   num_shards = job.settings.num_shards
   train_bytes = sum(job.text_sizes) * job.settings.dupe_factor * RECORD_BYTES_PER_TEXT_BYTE
-  needed = math.ceil(train_bytes / _LARGEST_SHARD)
+  needed = math.ceil(train_bytes / LARGEST_SHARD)
   if needed > num_shards:
     raise UserError(
       "On Beam a worker sorts a whole file in memory: about "
-      f"{_LARGEST_SHARD >> 30} GiB at most. Received: --num_shards={num_shards} for about "
+      f"{LARGEST_SHARD >> 30} GiB at most. Received: --num_shards={num_shards} for about "
       f"{train_bytes / 1e9:,.0f} GB of records. Give --num_shards={needed} or more."
     )
 

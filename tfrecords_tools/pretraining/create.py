@@ -19,7 +19,7 @@ from tfrecords_tools.pretraining.settings import PASSES_OF_READING
 from tfrecords_tools.pretraining.stages import Result, make_instances, read_blocks, record_bytes
 from tfrecords_tools.pretraining.statistics import baseline
 
-_WORTH_AN_ESTIMATE = 64 << 20  # Bytes of text times passes; fewer take seconds.
+WORTH_AN_ESTIMATE = 64 << 20  # Bytes of text times passes; fewer take seconds.
 _SAMPLE_BYTES = 1 << 20
 # Of the estimated bytes: the beginning of a corpus may be a little larger than the rest.
 _CERTAIN_SHARE = 0.8
@@ -114,7 +114,7 @@ def estimate(job: Job) -> Estimate | None:
   """
   text_bytes = sum(job.text_sizes)
   num_passes = job.settings.dupe_factor
-  if text_bytes * num_passes < _WORTH_AN_ESTIMATE:
+  if text_bytes * num_passes < WORTH_AN_ESTIMATE:
     return None
 
   # The sample: one block, in one pass.

@@ -11,7 +11,7 @@ import numpy as np
 from albert_tf.tokenization import AlbertTokenizer, Tokenizer
 from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 
-_KNOWN_CHARACTERS = 1 << 20  # Size of the cache of words, about 40 MB.
+KNOWN_CHARACTERS = 1 << 20  # Size of the cache of words, about 40 MB.
 _CHARACTERS_AT_ONCE = 1 << 18  # Text tokenized together; its words take 30 times as much memory.
 
 
@@ -123,7 +123,7 @@ class _KnownWords:
 
   def encode(self, words: Iterable[str]) -> _Encoded:
     """The ids of many words, each of which is tokenized when it is new."""
-    if self._num_characters > _KNOWN_CHARACTERS:
+    if self._num_characters > KNOWN_CHARACTERS:
       self._forget()
     # New words are at the end of the dictionary, in the order of their numbers.
     num_known = len(self._numbers)

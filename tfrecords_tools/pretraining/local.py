@@ -54,7 +54,7 @@ def make_locally(job: Job, num_workers: int = 1) -> tuple[Result, list[RecordFil
   with contextlib.ExitStack() as stack:
     each: Map = map
     if num_workers > 1:
-      each = stack.enter_context(_workers(num_workers))
+      each = stack.enter_context(worker_processes(num_workers))
     with _progress(job):
       result = _make_files(job, each, num_workers)
     return result, _write_shards(job, each, result.runs)
@@ -202,7 +202,7 @@ def _progress_path(job: Job) -> str:
 
 
 @contextlib.contextmanager
-def _workers(num_workers: int) -> Iterator[Map]:
+def worker_processes(num_workers: int) -> Iterator[Map]:
   """Processes that do tasks, as a `map` in any order.
 
   Raises:

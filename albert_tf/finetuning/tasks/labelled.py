@@ -407,7 +407,6 @@ class LabelledTask(FineTuningTask):
       # Single texts have no second one.
       if set(column) != {None}:
         columns[name] = column
-    # The tables too: a slice's first host could not give them to us.
     with on_coordinator():
       preprocessor = AlbertPreprocessor(
         self.tokenizer,
