@@ -22,7 +22,7 @@ import tempfile
 from typing import Any, NamedTuple
 
 from absl import flags
-import common
+import measuring
 from tpu.schedule import Scheduled, dump_flags, estimated_cycles, final_schedule
 
 from albert_tf.cli import commands
@@ -194,4 +194,4 @@ def _longest_first(instruction: Scheduled) -> float:
 
 
 if __name__ == "__main__":
-  common.run(_measure)
+  measuring.run(_measure)
