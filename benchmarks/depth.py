@@ -37,11 +37,13 @@ _REQUESTS = flags.DEFINE_integer(
   "requests", 50, "Requests at each depth; the median counts.", lower_bound=1
 )
 _ROOT = pathlib.Path(__file__).parents[1]
+# 3 is between the depths that are trained, and 6 is deeper than the model.
 _DEPTHS = (1, 2, 3, 4, 6)
 _BASE_DEPTHS = (4, 8, 12)
 # How a run is trained → its --train_depths.
 _ARMS = {"fixed": "", "train_depths": "1,2,4"}
 _DEMO = "--flagfile=recipes/demo.flags"
+# A third of the demo's learning rate: the two layers at the start are trained already.
 _FOUR_LAYERS = ("--num_hidden_layers=4", "--learning_rate=0.002", "--num_warmup_steps=100")
 _TEXT = b"Returns a list of all the [MASK] in the directory."
 
@@ -50,9 +52,11 @@ _Figures = dict[int, dict[str, list[float]]]
 
 
 def _measure() -> Mapping[str, Any]:
+  # Commands run in the repository's folder, where a relative path would be another.
   folder = files.abspath(_OUTPUT_DIR.value)
   records = _records(folder)
   start = os.path.join(folder, "start")
+  # A finished run is not made again: run_pretrain.py sees that nothing is left to do.
   _pretrain(start, records, _DEMO, f"--num_train_steps={_START_STEPS.value}")
   masked_lm = {"start": _figures([start], records)}
   for arm, depths in _ARMS.items():
@@ -69,6 +73,7 @@ def _measure() -> Mapping[str, Any]:
         f"--seed={seed}",
       )
     masked_lm[arm] = _figures(runs, records)
+    # The line at the end comes late: this shows how it goes.
     print(arm, masked_lm[arm], file=sys.stderr, flush=True)
   trained = os.path.join(folder, f"train_depths_{_SEEDS.value[0]}")
   return {
@@ -85,6 +90,7 @@ def _records(folder: str) -> str:
   records = os.path.join(folder, "records")
   if files.exists(os.path.join(records, "manifest.json")):
     return records
+  # As `make demo` makes them.
   lines = f"--input={documentation}/*.txt"
   texts.data_tool("extract_installed_docs", f"--output_dir={documentation}", "--max_megabytes=20")
   texts.data_tool("train_vocab", lines, f"--model_prefix={vocabulary}", "--vocab_size=4000")
@@ -105,11 +111,11 @@ def _pretrain(run: str, records: str, *flags: str) -> None:
   command = [
     sys.executable,
     "tpu_scripts/run_pretrain.py",
-    *flags,
     f"--input_file={records}/train-*",
     f"--eval_input_file={records}/eval-*",
     f"--output_dir={run}",
   ]
+  command.extend(flags)
   subprocess.run(
     command, cwd=_ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
   )
@@ -138,6 +144,7 @@ def _held_out(run: str, records: str) -> dict[int, dict[str, float]]:
   held_out = {"": files.expand_globs([f"{records}/eval-*"])}
   metrics = {}
   for depth in _DEPTHS:
+    # The same weights: ALBERT applies one block as often as the configuration says.
     at_depth: Any = dataclasses.replace(checkpoint, config=checkpoint.config.at_depth(depth))
     evaluated = evaluate_checkpoint(at_depth, held_out, strategy=strategy, batch_size=64)
     metrics[depth] = evaluated[""]

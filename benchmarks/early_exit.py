@@ -26,7 +26,7 @@ _ROUNDS = flags.DEFINE_integer("rounds", 7, "Rounds; the median counts.", lower_
 _TOKENS = flags.DEFINE_integer("tokens", 128, "Length of a text.", lower_bound=4)
 _NUM_LAYERS = 12
 _EXIT_DEPTHS = (2, 4, 6, 8, 10, _NUM_LAYERS)
-_BATCH_SIZES = (1, 8, 32)
+_BATCH_SIZES = (1, 8, 32)  # Texts of a request.
 _SHARES = (0.0, 0.5, 1.0)  # Of the rows that stop at the first depth.
 
 
@@ -67,21 +67,25 @@ def _figures(loaded: Any, text: str, batch_size: int) -> dict[str, Any]:
   import numpy as np
 
   batch = {"text": np.array([text] * batch_size, object)}
+  # The other side: a signature for each depth, which all rows take.
   fixed = {
     f"{depth} layers": functools.partial(loaded.run, f"depth_{depth}", batch)
     for depth in _EXIT_DEPTHS
   }
 
+  # Rows that stop early leave the batch, so the rest of it is computed for fewer rows.
   early = {}
   mean_layers = {}
   for share in _SHARES:
     num_early = round(share * batch_size)
+    # No answer is surer than 1, and every answer is surer than 0.
     thresholds = np.ones(batch_size, np.float32)
     thresholds[:num_early] = 0.0
-    with_thresholds = {**batch, "threshold": thresholds}
+    with_thresholds = batch | {"threshold": thresholds}
     mean_layers[share] = float(loaded.run("early_exit", with_thresholds)["layers"].mean())
     early[f"{share} early"] = functools.partial(loaded.run, "early_exit", with_thresholds)
 
+  # All in turn, because they are compared with each other.
   times = measuring.median_times(fixed | early, _ROUNDS.value)
   all_layers = times[f"{_NUM_LAYERS} layers"].wall
   of_shares = {}

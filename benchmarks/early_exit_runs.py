@@ -86,6 +86,7 @@ def _measure() -> Mapping[str, Any]:
 def _table(task: str) -> Table:
   """The rows of a task: all of its seeds together."""
   names = files.listdir(os.path.join(_RUNS_DIR.value, task))
+  # Beside the seeds lies what run_glue.py made of all of them.
   seeds = sorted(name for name in names if name.startswith("seed_"))
   of_runs = [_figures_of_run(task, seed) for seed in seeds]
   first_run = of_runs[0]
@@ -112,6 +113,7 @@ def _figures_of_run(task: str, seed: str) -> dict[str, Figures]:
   run = os.path.join(_RUNS_DIR.value, task, seed)
   plain_run = os.path.join(_RUNS_DIR.value, f"{task}.plain", seed)
   with tempfile.TemporaryDirectory() as folder:
+    # 1. All ways to answer.
     loaded, model = _exported(run, f"{folder}/early")
     depths = model.exit_depths()
     ways = dict(_fixed_ways(loaded, depths, full=_FULL_DEPTH, shallower="{} layers"))
@@ -122,11 +124,12 @@ def _figures_of_run(task: str, seed: str) -> dict[str, Figures]:
     if importlib.util.find_spec("transformers"):
       ways["transformers"] = _transformers_way(run, f"{folder}/transformers", depths[-1])
 
+    # 2. The answers of each, and their times, while the SavedModels are there.
     texts, labels = _examples(task, model.task.label_names)
     answers = {way: _all_answers(answer, texts) for way, answer in ways.items()}
     milliseconds = _times(ways, texts[: _TIMED_TEXTS.value])
 
-  # Patience is not in the SavedModel: its answers follow from those of the depths, without a time.
+  # 3. Patience is not in the SavedModel: its answers follow from those of the depths, without a time.
   of_depths = [answers[f"{depth} layers"] for depth in depths[:-1]]
   of_depths.append(answers[_FULL_DEPTH])
   for patience in _PATIENCE:
@@ -198,6 +201,7 @@ def _early_ways(loaded: Any, run: str) -> Iterator[tuple[str, Answer]]:
 
 
 def _early(loaded: Any, threshold: float, texts: np.ndarray) -> Answers:
+  # One threshold for all texts.
   inputs = {"text": texts, "threshold": np.array([threshold], np.float32)}
   outputs = loaded.run("early_exit", inputs)
   return Answers(outputs["probabilities"], outputs["layers"])
@@ -216,6 +220,7 @@ def _transformers_way(run: str, folder: str, num_layers: int) -> Answer:
   model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
 
   def answer(texts: np.ndarray) -> Answers:
+    # Each batch is as long as its longest text, as in the SavedModel.
     batch = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
     with torch.inference_mode():
       logits = model(**batch).logits
@@ -236,6 +241,7 @@ def _patient_answers(of_depths: Sequence[Answers], patience: int) -> Answers:
   layers = shallowest.layers.copy()
   num_agreeing = np.zeros(len(layers), int)
   for at_depth in deeper:
+    # A text that has stopped keeps its answer, and its number of layers.
     goes_on = num_agreeing < patience
     agrees = at_depth.probabilities.argmax(-1) == probabilities.argmax(-1)
     num_agreeing[goes_on] = np.where(agrees, num_agreeing + 1, 0)[goes_on]

@@ -54,8 +54,9 @@ def _measure() -> None:
     print(json.dumps(_run_here(step)), flush=True)
   if _TORCH.value:
     # PyTorch's step in a process of its own, which does not share the GPU's memory with TensorFlow.
-    specs = [f"--torch={text}" for text in _STEPS.value]
-    subprocess.run([sys.executable, run_programs.__file__, *specs], check=True)
+    command = [sys.executable, run_programs.__file__]
+    command += [f"--torch={text}" for text in _STEPS.value]
+    subprocess.run(command, check=True)
 
 
 def _lower(step: Step, folder: pathlib.Path) -> None:
@@ -66,6 +67,7 @@ def _lower(step: Step, folder: pathlib.Path) -> None:
 
   from albert_tf.planning.lowering import lower_train_step
 
+  # TensorFlow gives HLO; other versions of XLA read StableHLO.
   hlo = lower_train_step(step.config, step.shape, device="gpu")
   with jax_mlir.make_ir_context() as context:
     context.allow_unregistered_dialects = True
@@ -110,15 +112,14 @@ def _run_here(step: Step) -> dict[str, Any]:
     nonlocal metrics
     metrics = function(batch)
 
+  # TensorFlow returns before the GPU has ended; reading the metrics waits for it.
   milliseconds = run_programs.median_milliseconds(
     update, lambda: metrics.numpy(), _TIMED_STEPS.value
   )
   memory = tf.config.experimental.get_memory_info("GPU:0")
-  return {
-    "name": f"albert_tf, TensorFlow {tf.__version__}",
-    **step.figures(milliseconds),
-    "peak_gib": round(memory["peak"] / 2**30, 2),
-  }
+  figures = {"name": f"albert_tf, TensorFlow {tf.__version__}"} | step.figures(milliseconds)
+  figures["peak_gib"] = round(memory["peak"] / 2**30, 2)
+  return figures
 
 
 if __name__ == "__main__":

@@ -25,8 +25,10 @@ def run(measure: Callable[[], Mapping[str, Any] | None]) -> None:
   def main() -> None:
     result = measure()
     if result is not None:
-      origin = {"benchmark": pathlib.Path(sys.argv[0]).stem, "processor": processor()}
-      print(json.dumps({**origin, **result}), flush=True)
+      # A figure says little without the machine it is of.
+      line = {"benchmark": pathlib.Path(sys.argv[0]).stem, "processor": processor()}
+      line.update(result)
+      print(json.dumps(line), flush=True)
 
   commands.run(main)
 

@@ -31,7 +31,8 @@ def _measure() -> Mapping[str, Any]:
   sentences = sentences[: _NUM_SENTENCES.value]
   # All sentences in one: it is cut to the longest that the model takes.
   long_text = " ".join(sentences)
-  with_long_text = [*sentences[:-1], long_text]
+  # As many texts as before: one of the sentences makes room.
+  with_long_text = sentences[:-1] + [long_text]
   return {
     "size": _SIZE.value,
     "sentences": len(sentences),

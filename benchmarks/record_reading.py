@@ -56,6 +56,7 @@ def _measure() -> dict[str, Any]:
       _write_random_records(paths[0], PretrainingSpec(512, _PREDICTIONS.value))
     source = _Source(paths, _spec_of(paths[0]), _BATCH_SIZE.value)
     num_records = sum(1 for path in paths for _ in read_records(path))
+    # About one pass over the files.
     num_batches = max(1, num_records // source.batch_size)
     sides = {
       "plain": _plain_batches(source),
@@ -67,8 +68,10 @@ def _measure() -> dict[str, Any]:
       name: functools.partial(_time_batches, dataset, num_batches)
       for name, dataset in sides.items()
     }
+    # Each round has an iterator of its own, which starts anew.
     rounds = measuring.in_turn(timers, _ROUNDS.value)
 
+  # Other work on the machine can only slow a round.
   best = {name: measuring.best(times) for name, times in rounds.items()}
   num_examples = num_batches * source.batch_size
   by_clock = {name: num_examples / times.wall for name, times in best.items()}
@@ -118,6 +121,7 @@ def _spec_of(path: str) -> PretrainingSpec:
 def _write_random_records(path: str, spec: PretrainingSpec) -> None:
   with open(path, "wb") as stream:
     for features in itertools.islice(_random_features(spec), _NUM_RANDOM.value):
+      # Packed as the data command packs them.
       payloads = {name: pack_varints(values) for name, values in features.items()}
       # The one feature of floats.
       weights = np.ones(spec.max_predictions_per_seq, "<f4")
@@ -154,6 +158,7 @@ def _plain_batches(source: _Source) -> tf.data.Dataset:
     example = tf.io.parse_single_example(record, description)
     return {name: _int32(values) for name, values in example.items()}
 
+  # The original's order of operations: parse, then batch.
   dataset = tf.data.TFRecordDataset(list(source.paths)).repeat().map(parse)
   dataset = dataset.batch(source.batch_size, drop_remainder=True)
   return dataset.prefetch(tf.data.AUTOTUNE)

@@ -33,8 +33,10 @@ class Batch(NamedTuple):
 def random_batch(config: AlbertConfig, *, size: int, length: int, num_predictions: int) -> Batch:
   """A batch of B = size, S = length, P = num_predictions."""
   rng = np.random.default_rng(0)
+  # The first five ids are special tokens.
   ids = rng.integers(5, config.vocab_size, size=(size, length)).astype(np.int32)
   second_half = np.arange(length) >= length // 2
+  # No position twice.
   drawn = [rng.choice(length, num_predictions, replace=False) for _ in range(size)]
   positions = np.sort(np.stack(drawn), axis=1).astype(np.int32)
   return Batch(
@@ -99,11 +101,13 @@ def albert_tf_contender(work: Work, *, jit: bool) -> Contender:
     "masked_lm_positions": batch.positions,
   }
 
+  # Means over the batch. They are sums over global counts in a run, which costs the same.
   def loss(outputs: Any) -> tf.Tensor:
     masked_lm = _cross_entropy(outputs["mlm_logits"], batch.targets)
     sentence_order = _cross_entropy(outputs["sop_logits"], batch.labels)
     return masked_lm + sentence_order
 
+  # As run_pretrain.py makes it: the last block is computed where the heads read.
   model = AlbertForPreTraining(work.config, read_positions_only=True)
   return _tensorflow_contender(model, loss, inputs, jit=jit)
 
@@ -133,6 +137,7 @@ def keras_hub_contender(work: Work, *, jit: bool) -> Contender:
     "mask_positions": batch.positions,
   }
 
+  # Its model has no head for the order of sentences.
   def loss(logits: Any) -> tf.Tensor:
     return _cross_entropy(logits, batch.targets)
 
@@ -156,8 +161,10 @@ def _tensorflow_contender(
     optimizer.apply_gradients(zip(gradients, weights, strict=True))
     return loss
 
+  # On the device already: a copy is no part of the step.
   tensors = tf.nest.map_structure(tf.constant, inputs)
   flops = product_flops(step.get_concrete_function(tensors).graph)
+  # `numpy` waits for the end of the step.
   return Contender(lambda: step(tensors).numpy(), flops)
 
 
@@ -188,8 +195,9 @@ def _summed_length(operation: Any) -> int:
     for letters, tensor in zip(operands.split(","), operation.inputs, strict=True):
       lengths |= dict(zip(letters, tensor.shape, strict=True))
     return math.prod(lengths[letter] for letter in lengths.keys() - set(result))
+  # Of the left operand: its width, or its height where it is transposed.
   attribute = {"MatMul": "transpose_a", "BatchMatMulV2": "adj_x"}[operation.type]
-  *_, height, width = operation.inputs[0].shape
+  height, width = operation.inputs[0].shape[-2:]
   return int(height if operation.get_attr(attribute) else width)
 
 
@@ -213,6 +221,7 @@ def torch_contender(work: Work) -> Contender:
   }
   targets = int64(batch.targets).flatten()
   labels = int64(batch.labels)
+  # The index of a row for each of its H numbers, as `gather` wants it.
   positions = int64(batch.positions)[:, :, None].expand(-1, -1, config.hidden_size)
   model: Any = transformers.AlbertForPreTraining(
     transformers.AlbertConfig.from_dict(config.to_huggingface_dict())

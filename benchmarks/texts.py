@@ -12,7 +12,9 @@ Documents = list[list[str]]  # Sentences of each.
 
 def data_tool(name: str, *options: str) -> None:
   """Runs a command of tfrecords_tools as a user does, without its output."""
-  command = [sys.executable, "-m", f"tfrecords_tools.{name}", *options]
+  command = [sys.executable, "-m", f"tfrecords_tools.{name}"]
+  command.extend(options)
+  # A benchmark's standard output is its JSON line.
   subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -33,6 +35,7 @@ def read_documents(paths: Sequence[str], input_format: str, megabytes: float) ->
   for path in paths:
     for document in iter_documents(path, options, stats=CorpusStats()):
       documents.append(document)
+      # Each sentence ends with a line end.
       num_bytes += sum(len(sentence.encode()) + 1 for sentence in document)
       if num_bytes >= megabytes * 1e6:
         return documents

@@ -88,9 +88,10 @@ def _measure() -> Mapping[str, Any]:
   if _CSV.value:
     _write_instructions(_CSV.value, measured)
 
+  # Another package's program has sizes that its name may tell.
   described = {"hlo": pathlib.Path(_HLO.value).name} if _HLO.value else choice.to_dict()
   figures = {name: of_topology.figures for name, of_topology in measured.items()}
-  return {**described, "topologies": figures}
+  return described | {"topologies": figures}
 
 
 def _step_figures(config: AlbertConfig, topology: Topology) -> _Measured:
@@ -110,6 +111,7 @@ def _shape(config: AlbertConfig, topology: Topology) -> StepShape:
   shape = commands.from_flags(StepShape)
   if not _TRAIN_BATCH_SIZE.value:
     return shape
+  # The examples of a core, from which the planner makes micro-batches.
   examples = _TRAIN_BATCH_SIZE.value // topology.num_cores
   undivided = dataclasses.replace(
     shape, per_core_batch_size=examples, gradient_accumulation_steps=1
@@ -185,6 +187,7 @@ def _write_instructions(path: str, measured: Mapping[str, _Measured]) -> None:
     for topology_name, of_topology in measured.items():
       for instruction in sorted(of_topology.instructions, key=_longest_first):
         part = _part_of(instruction.op_name)
+        # Whole cycles: fractions come from bytes over bandwidth.
         cells = [math.ceil(cell) if isinstance(cell, float) else cell for cell in instruction]
         writer.writerow([topology_name, part, math.ceil(instruction.cycles), *cells])
 

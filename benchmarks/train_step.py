@@ -67,29 +67,32 @@ def _measure() -> Mapping[str, Any] | None:
   if set(_DTYPE.value) - set(_DTYPES):
     raise UserError(f"--dtype takes {', '.join(_DTYPES)}. Received: {', '.join(_DTYPE.value)}.")
 
+  # What is installed here, and why the rest is left out.
   offers = {dtype: step_contenders.offers(_work_of(dtype)) for dtype in _DTYPE.value}
   left_out: dict[str, str] = {}
   for of_dtype in offers.values():
     left_out |= of_dtype.left_out
   _check_only([name for of_dtype in offers.values() for name in of_dtype.makers])
 
-  # Workers of all precisions take turns.
-  workers = {
-    f"{name}.{dtype}": Worker(f"{name}.{dtype}", sys.argv)
-    for dtype, of_dtype in offers.items()
-    for name in of_dtype.makers
-    if not _ONLY.value or name in (FLOOR, *_ONLY.value)
-  }
+  # Workers of all precisions take turns, so that what bfloat16 gains is measured too.
+  workers = {}
+  for dtype, of_dtype in offers.items():
+    for name in of_dtype.makers:
+      # The floor runs always: a step is compared with it.
+      if not _ONLY.value or name in _ONLY.value or name == FLOOR:
+        workers[f"{name}.{dtype}"] = Worker(f"{name}.{dtype}", sys.argv)
   results = _time_steps(workers)
-  return {
+  figures = {
     "size": _SIZE.value,
     "stack": STACK,
     "batch_size": _BATCH_SIZE.value,
     "max_seq_length": _MAX_SEQ_LENGTH.value,
     "cpu_count": os.cpu_count(),
-    **{dtype: _figures_of_dtype(results, dtype) for dtype in _DTYPE.value},
-    "left_out": left_out,
   }
+  for dtype in _DTYPE.value:
+    figures[dtype] = _figures_of_dtype(results, dtype)
+  figures["left_out"] = left_out
+  return figures
 
 
 def _work_of(dtype: str) -> Work:
@@ -117,7 +120,8 @@ class Worker:
   """A contender in a process of its own, so that thread pools of several frameworks do not disturb each other."""
 
   def __init__(self, name: str, arguments: Sequence[str]):
-    command = [sys.executable, *arguments, f"--worker={name}"]
+    # This command again, with the flags it was given.
+    command = [sys.executable] + list(arguments) + [f"--worker={name}"]
     self._process = subprocess.Popen(
       command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -130,6 +134,7 @@ class Worker:
 
   def close(self) -> float:
     """Ends the process; returns the most memory that it held, in GiB."""
+    # The end of its input is the end of its loop.
     cast(IO[str], self._process.stdin).close()
     peak_bytes = self._answer()["peak_bytes"]
     self._process.wait(timeout=300)
@@ -147,6 +152,7 @@ class Worker:
 
 def _work(name: str, dtype: str) -> None:
   """The worker's side: a step for each line of standard input."""
+  # Before a layer is made. PyTorch's contender reads its precision from `Work`.
   if dtype != "float32":
     keras.mixed_precision.set_global_policy(f"mixed_{dtype}")
   contender = step_contenders.offers(_work_of(dtype)).makers[name]()
@@ -158,9 +164,14 @@ def _work(name: str, dtype: str) -> None:
 
 
 def _timed_step(contender: Contender) -> dict[str, float]:
-  losses: list[float] = []
-  times = measuring.timed(lambda: losses.append(float(contender.step())))
-  return {**times._asdict(), "loss": losses.pop()}
+  loss = 0.0
+
+  def step() -> None:
+    nonlocal loss
+    loss = float(contender.step())
+
+  times = measuring.timed(step)
+  return {"wall": times.wall, "cpu": times.cpu, "loss": loss}
 
 
 def _tell(**values: float) -> None:
@@ -235,11 +246,12 @@ def _compared(
   ours = [name for name in seconds if name.startswith("albert_tf")]
   if not ours:
     return {}
+  # With XLA or without: a user takes the quicker one.
   best = min(seconds[name] for name in ours)
-  others = seconds.keys() - {FLOOR, *ours}
-  compared: dict[str, Any] = {
-    "over_ours": {name: round(seconds[name] / best, 2) for name in seconds if name in others}
+  over_ours = {
+    name: round(seconds[name] / best, 2) for name in seconds if name != FLOOR and name not in ours
   }
+  compared: dict[str, Any] = {"over_ours": over_ours}
   if FLOOR in seconds:
     # The rate of plain products, and the time of our step's products at that rate.
     rate = results[FLOOR].flops / seconds[FLOOR]

@@ -88,13 +88,13 @@ class Step:
       self.config, max_seq_length=self.length, max_predictions_per_seq=predictions
     )
     flops = STEP_PER_FORWARD * self.batch * forward
-    return {
-      **dataclasses.asdict(self),
+    rates = {
       "predictions": predictions,
       "ms": round(milliseconds, 2),
       "examples_per_s": round(1e3 * self.batch / milliseconds, 1),
       "model_tflops": round(flops / milliseconds / 1e9, 1),
     }
+    return dataclasses.asdict(self) | rates
 
 
 def example_batch(step: Step) -> dict[str, np.ndarray]:
@@ -105,6 +105,7 @@ def example_batch(step: Step) -> dict[str, np.ndarray]:
   predictions = (step.batch, step.shape.max_predictions_per_seq)
   shortest = int(step.length * _SHORTEST_TEXT)
   lengths = random.randint(shortest, step.length + 1, step.batch)
+  # Only tokens of the text are masked, in the shortest one too.
   positions = [
     np.sort(random.permutation(shortest)[: step.shape.max_predictions_per_seq])
     for _ in range(step.batch)
@@ -171,13 +172,14 @@ class Program:
     from jax._src.lib.mlir import ir
 
     self._jax = jax
-    self.device, *_ = jax.devices()
+    self.device = next(iter(jax.devices()))
     text = gzip.decompress(path.read_bytes()).decode()
     # Before the first function stand the attributes of the module.
     head, _, _ = text.partition("func.func")
     pairs = re.findall(r"parameter_number = (\d+) : i64\}, output_index = array<i64: (\d+)>", head)
     self.replaced = {int(result): int(argument) for argument, result in pairs}
     began = time.perf_counter()
+    # JAX's public functions run what JAX has traced; this program comes from TensorFlow.
     with jax_mlir.make_ir_context() as context:
       context.allow_unregistered_dialects = True
       module = ir.Module.parse(text)
@@ -234,6 +236,7 @@ def _start_values(arguments: Sequence[_Argument], batch: dict[str, np.ndarray]) 
         )
       values.append(batch[name].astype(dtype))
     elif dtype == "float32" and argument.shape:
+      # Positive, because the second moments are among them.
       weights = np.abs(0.02 * random.standard_normal(argument.shape))
       values.append(weights.astype(dtype))
     else:
@@ -268,18 +271,18 @@ def run_program(path: pathlib.Path, steps_per_round: int, profile: str) -> dict[
     metrics = next(iter(results))
     return float(np.asarray(metrics).flat[0])
 
-  step()
+  step()  # So that there is a loss to read.
   first_loss = masked_lm_loss()
   milliseconds = median_milliseconds(step, wait, steps_per_round)
   memory = program.executable.get_compiled_memory_stats()
   (compiled,) = program.executable.hlo_modules()
   text = compiled.to_string()
-  figures = {
-    "name": sizes.name,
-    **sizes.figures(milliseconds),
+  figures = {"name": sizes.name} | sizes.figures(milliseconds)
+  figures |= {
     "temporary_gib": round(memory.temp_size_in_bytes / 2**30, 2),
     "compile_s": round(program.compile_seconds, 1),
     "fused_attention_calls": len(re.findall(r"custom_call_target=\"__cudnn\$fmha", text)),
+    # A loss that falls, or stays finite: the step did its work.
     "masked_lm_loss_first_last": [first_loss, masked_lm_loss()],
   }
   if profile:
@@ -365,11 +368,9 @@ def run_torch(sizes: Step, steps_per_round: int) -> dict[str, Any]:
 
   milliseconds = median_milliseconds(step, torch.cuda.synchronize, steps_per_round)
   versions = f"Hugging Face {transformers.__version__}, PyTorch {torch.__version__}"
-  return {
-    "name": f"{versions}, torch.compile",
-    **sizes.figures(milliseconds),
-    "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
-  }
+  figures = {"name": f"{versions}, torch.compile"} | sizes.figures(milliseconds)
+  figures["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+  return figures
 
 
 def product_rate() -> dict[str, Any]:
@@ -377,7 +378,7 @@ def product_rate() -> dict[str, Any]:
   import jax
   import jax.numpy as jnp
 
-  side = 8192
+  side = 8192  # Large enough that nothing but the product counts.
   matrix = jax.random.normal(jax.random.key(0), (side, side), jnp.bfloat16)
   multiply = jax.jit(jnp.matmul)
   product = matrix
@@ -387,7 +388,7 @@ def product_rate() -> dict[str, Any]:
     product = multiply(matrix, matrix)
 
   milliseconds = median_milliseconds(step, lambda: product.block_until_ready(), 20)
-  device, *_ = jax.devices()
+  device = next(iter(jax.devices()))
   return {
     "name": f"product of {side} x {side}",
     "device": device.device_kind,
@@ -420,6 +421,7 @@ def main() -> None:
   for one in work:
     command = [sys.executable, __file__, f"--one={one}", f"--steps={options.steps}"]
     command.append(f"--profile={options.profile}")
+    # One that fails, such as for memory, does not end the others.
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = finished.stdout.splitlines()
     if finished.returncode or not lines:

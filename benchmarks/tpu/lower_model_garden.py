@@ -111,7 +111,7 @@ def _lower(parts: _Parts, batch: dict[str, Any]) -> bytes:
   """The whole training step as a serialized `HloModuleProto`."""
   import tensorflow as tf
 
-  # Variables are made before the step is traced.
+  # Variables, those of the optimizer too, are made before the step is traced.
   parts.model(batch)
   parts.optimizer._create_all_weights(parts.model.trainable_variables)
   metrics = parts.task.build_metrics()
@@ -120,6 +120,7 @@ def _lower(parts: _Parts, batch: dict[str, Any]) -> bytes:
   def step(batch: dict[str, Any]) -> object:
     return parts.task.train_step(batch, parts.model, parts.optimizer, metrics)
 
+  # Nothing runs: the whole step, forward to update, becomes one program.
   lower = step.experimental_get_compiler_ir(batch)
   types = collections.Counter(re.findall(r"= (\w+)\[[^=]* dot\(", lower(stage="hlo")))
   if set(types) != {"bf16"}:
