@@ -12,59 +12,126 @@ Example:
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import glob
+import functools
 import os
-import statistics
+import pathlib
 import subprocess
 import sys
 import tempfile
 from typing import Any
 
 from absl import flags
-import common
+import measuring
+import texts
 
 from albert_tf import files
 from albert_tf.configs import AlbertConfig
 
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Where everything is written.", required=True)
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "A run each.")
-_STEPS = flags.DEFINE_integer("num_train_steps", 1000, "Updates of a run.", lower_bound=1)
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_LAYERS, _TRAIN_DEPTHS, _DEPTHS = 4, (1, 2, 4), (1, 2, 3, 4, 6)
-_BASE_DEPTHS = (4, 8, 12)
-_ARMS = {"fixed": "", "train_depths": ",".join(map(str, _TRAIN_DEPTHS))}
-_DEMO = ("--flagfile=recipes/demo.flags", "--num_train_steps=4000")
-_RECIPE = (
-  _DEMO[0],
-  f"--num_hidden_layers={_LAYERS}",
-  "--learning_rate=0.002",
-  "--num_warmup_steps=100",
+_START_STEPS = flags.DEFINE_integer(
+  "start_steps", 4000, "Updates of the two layers from which all runs start.", lower_bound=1
 )
+_STEPS = flags.DEFINE_integer("num_train_steps", 1000, "Updates of a run.", lower_bound=1)
+_REQUESTS = flags.DEFINE_integer(
+  "requests", 50, "Requests at each depth; the median counts.", lower_bound=1
+)
+_ROOT = pathlib.Path(__file__).parents[1]
+# 3 is between the depths that are trained, and 6 is deeper than the model.
+_DEPTHS = (1, 2, 3, 4, 6)
+_BASE_DEPTHS = (4, 8, 12)
+# How a run is trained → its --train_depths.
+_ARMS = {"fixed": "", "train_depths": "1,2,4"}
+_DEMO = "--flagfile=recipes/demo.flags"
+# A third of the demo's learning rate: the two layers at the start are trained already.
+_FOUR_LAYERS = ("--num_hidden_layers=4", "--learning_rate=0.002", "--num_warmup_steps=100")
 _TEXT = b"Returns a list of all the [MASK] in the directory."
-_REQUESTS = 50
+
+# Depth → figure → its value in each run.
+_Figures = dict[int, dict[str, list[float]]]
+
+
+def _measure() -> Mapping[str, Any]:
+  # Commands run in the repository's folder, where a relative path would be another.
+  folder = files.abspath(_OUTPUT_DIR.value)
+  records = _records(folder)
+  start = os.path.join(folder, "start")
+  # A finished run is not made again: run_pretrain.py sees that nothing is left to do.
+  _pretrain(start, records, _DEMO, f"--num_train_steps={_START_STEPS.value}")
+  masked_lm = {"start": _figures([start], records)}
+  for arm, depths in _ARMS.items():
+    runs = [os.path.join(folder, f"{arm}_{seed}") for seed in _SEEDS.value]
+    for seed, run in zip(_SEEDS.value, runs, strict=True):
+      _pretrain(
+        run,
+        records,
+        _DEMO,
+        *_FOUR_LAYERS,
+        f"--num_train_steps={_STEPS.value}",
+        f"--init_checkpoint={start}",
+        f"--train_depths={depths}",
+        f"--seed={seed}",
+      )
+    masked_lm[arm] = _figures(runs, records)
+    # The line at the end comes late: this shows how it goes.
+    print(arm, masked_lm[arm], file=sys.stderr, flush=True)
+  trained = os.path.join(folder, f"train_depths_{_SEEDS.value[0]}")
+  return {
+    "masked_lm": masked_lm,
+    "milliseconds": _milliseconds(trained),
+    "steps": _STEPS.value,
+  }
 
 
 def _records(folder: str) -> str:
-  """Makes the demo's records, unless they are there."""
-  text, vocabulary, records = (
-    os.path.join(folder, name) for name in ("text", "vocabulary", "records")
+  """Makes the demo's records, unless they are there; returns their folder."""
+  documentation = os.path.join(folder, "text")
+  vocabulary = os.path.join(folder, "vocabulary")
+  records = os.path.join(folder, "records")
+  if files.exists(os.path.join(records, "manifest.json")):
+    return records
+  # As `make demo` makes them.
+  lines = f"--input={documentation}/*.txt"
+  texts.data_tool("extract_installed_docs", f"--output_dir={documentation}", "--max_megabytes=20")
+  texts.data_tool("train_vocab", lines, f"--model_prefix={vocabulary}", "--vocab_size=4000")
+  texts.data_tool(
+    "create_pretraining_data",
+    lines,
+    f"--spm_model_file={vocabulary}.model",
+    f"--output_dir={records}",
+    "--max_seq_length=64",
+    "--max_predictions_per_seq=10",
+    "--dupe_factor=2",
+    "--eval_fraction=0.02",
   )
-  if not files.exists(os.path.join(records, "manifest.json")):
-    common.data_tool("extract_installed_docs", f"--output_dir={text}", "--max_megabytes=20")
-    lines = f"--input={text}/*.txt"
-    common.data_tool("train_vocab", lines, f"--model_prefix={vocabulary}", "--vocab_size=4000")
-    sizes = (
-      "--max_seq_length=64",
-      "--max_predictions_per_seq=10",
-      "--dupe_factor=2",
-      "--eval_fraction=0.02",
-    )
-    where = (f"--spm_model_file={vocabulary}.model", f"--output_dir={records}")
-    common.data_tool("create_pretraining_data", lines, *where, *sizes)
   return records
 
 
-def _losses(run: str, records: str) -> dict[int, dict[str, float]]:
+def _pretrain(run: str, records: str, *flags: str) -> None:
+  command = [
+    sys.executable,
+    "tpu_scripts/run_pretrain.py",
+    f"--input_file={records}/train-*",
+    f"--eval_input_file={records}/eval-*",
+    f"--output_dir={run}",
+  ]
+  command.extend(flags)
+  subprocess.run(
+    command, cwd=_ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+  )
+
+
+def _figures(runs: Sequence[str], records: str) -> _Figures:
+  """Loss and accuracy on the held-out text, by depth."""
+  figures: _Figures = {depth: {"loss": [], "accuracy": []} for depth in _DEPTHS}
+  for run in runs:
+    for depth, metrics in _held_out(run, records).items():
+      figures[depth]["loss"].append(round(metrics["masked_lm_loss"], 3))
+      figures[depth]["accuracy"].append(round(metrics["masked_lm_accuracy"], 4))
+  return figures
+
+
+def _held_out(run: str, records: str) -> dict[int, dict[str, float]]:
   """Depth → metrics on the held-out text."""
   from albert_tf.checkpoints.checkpoint import read_checkpoint
   from albert_tf.pretraining.evaluation import evaluate_checkpoint
@@ -72,16 +139,35 @@ def _losses(run: str, records: str) -> dict[int, dict[str, float]]:
   from albert_tf.runs.settings import DistributionConfig
 
   checkpoint = read_checkpoint(run)
-  strategy, found = make_strategy(DistributionConfig()), {}
-  held_out = {"": glob.glob(f"{records}/eval-*")}
+  strategy = make_strategy(DistributionConfig())
+  # One data set, which needs no name.
+  held_out = {"": files.expand_globs([f"{records}/eval-*"])}
+  metrics = {}
   for depth in _DEPTHS:
+    # The same weights: ALBERT applies one block as often as the configuration says.
     at_depth: Any = dataclasses.replace(checkpoint, config=checkpoint.config.at_depth(depth))
-    found[depth] = evaluate_checkpoint(at_depth, held_out, strategy=strategy, batch_size=64)[""]
-  return found
+    evaluated = evaluate_checkpoint(at_depth, held_out, strategy=strategy, batch_size=64)
+    metrics[depth] = evaluated[""]
+  return metrics
 
 
-def _milliseconds(model: Any, depths: Sequence[int]) -> dict[int, float]:
-  """The median of a request's time at each depth, one sentence at a time."""
+def _milliseconds(run: str) -> dict[str, dict[int, float]]:
+  """Milliseconds of a request, of the run's model and of a `base`."""
+  from albert_tf import AlbertMaskedLM
+
+  trained = AlbertMaskedLM.from_pretrained(run)
+  base = AlbertMaskedLM(
+    AlbertConfig.from_name("base", vocab_size=trained.config.vocab_size),
+    preprocessor=trained.preprocessor,
+  )
+  return {
+    "demo": _request_times(trained, _DEPTHS),
+    "base": _request_times(base, _BASE_DEPTHS),
+  }
+
+
+def _request_times(model: Any, depths: Sequence[int]) -> dict[int, float]:
+  """Milliseconds of a request at each depth, one sentence at a time."""
   import numpy as np
 
   from albert_tf.serving.loaded_model import LoadedModel
@@ -89,63 +175,13 @@ def _milliseconds(model: Any, depths: Sequence[int]) -> dict[int, float]:
   with tempfile.TemporaryDirectory() as folder:
     model.export(f"{folder}/1", depths=tuple(depths))
     loaded = LoadedModel(f"{folder}/1")
-    text = {"text": np.array([_TEXT], object)}
+    request = {"text": np.array([_TEXT], object)}
     sides = {
-      str(depth): lambda name=f"depth_{depth}": common.timed(lambda: loaded.run(name, text)).wall
-      for depth in depths
+      str(depth): functools.partial(loaded.run, f"depth_{depth}", request) for depth in depths
     }
-    times = common.in_turn(sides, _REQUESTS)
-  return {
-    int(depth): round(1e3 * statistics.median(of_depth[1:]), 2) for depth, of_depth in times.items()
-  }
-
-
-def _pretrain(run: str, records: str, *flags: str) -> None:
-  data = (
-    f"--input_file={records}/train-*",
-    f"--eval_input_file={records}/eval-*",
-    f"--output_dir={run}",
-  )
-  command = [sys.executable, "tpu_scripts/run_pretrain.py", *flags, *data]
-  subprocess.run(
-    command, cwd=_ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-  )
-
-
-def _measure() -> Mapping[str, Any]:
-  folder = files.abspath(_OUTPUT_DIR.value)
-  records, start = _records(folder), os.path.join(folder, "start")
-  _pretrain(start, records, *_DEMO)
-  results: dict[str, Any] = {}
-
-  def note(arm: str, run: str) -> None:
-    for depth, metrics in _losses(run, records).items():
-      of_depth = results.setdefault(arm, {}).setdefault(depth, {"loss": [], "accuracy": []})
-      of_depth["loss"].append(round(metrics["masked_lm_loss"], 3))
-      of_depth["accuracy"].append(round(metrics["masked_lm_accuracy"], 4))
-
-  note("start", start)
-  for seed in _SEEDS.value:
-    for arm, depths in _ARMS.items():
-      run = os.path.join(folder, f"{arm}_{seed}")
-      own = (f"--init_checkpoint={start}", f"--train_depths={depths}", f"--seed={seed}")
-      _pretrain(run, records, *_RECIPE, f"--num_train_steps={_STEPS.value}", *own)
-      note(arm, run)
-      print(run, results[arm], file=sys.stderr, flush=True)
-
-  from albert_tf import AlbertMaskedLM
-
-  trained = AlbertMaskedLM.from_pretrained(os.path.join(folder, f"train_depths_{_SEEDS.value[0]}"))
-  base = AlbertMaskedLM(
-    AlbertConfig.from_name("base", vocab_size=trained.config.vocab_size),
-    preprocessor=trained.preprocessor,
-  )
-  milliseconds = {
-    "demo": _milliseconds(trained, _DEPTHS),
-    "base": _milliseconds(base, _BASE_DEPTHS),
-  }
-  return {"masked_lm": results, "milliseconds": milliseconds, "steps": _STEPS.value}
+    times = measuring.median_times(sides, _REQUESTS.value)
+  return {depth: round(1e3 * times[str(depth)].wall, 2) for depth in depths}
 
 
 if __name__ == "__main__":
-  common.run(_measure)
+  measuring.run(_measure)

@@ -13,6 +13,7 @@ Example:
 """
 
 import ast
+import collections
 from collections.abc import Mapping
 import csv
 import importlib.util
@@ -23,7 +24,7 @@ from typing import Any
 import zlib
 
 from absl import flags
-import common
+import measuring
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -42,40 +43,49 @@ _SECTIONS = (
   "Attributes",
   "Methods",
 )
+# NumPy's style: a heading between a blank line and a line of dashes.
 _HEADING = re.compile(r"\n\n([A-Z][A-Za-z ]+)\n-{3,}\n")
 _MOST_WORDS = 60
 _FEWEST_WORDS = 4
-_EVAL_SHARE = 10  # Every tenth.
+_EVAL_SHARE = 10  # Every tenth docstring.
 
 Row = tuple[str, str]  # Text, label.
 
 
 def _measure() -> Mapping[str, Any]:
-  rows_of_task: dict[str, dict[str, list[Row]]] = {
-    name: {"train": [], "eval": []} for name in ("section", "package")
+  # Task → split → rows.
+  tasks: dict[str, dict[str, list[Row]]] = {
+    "section": {"train": [], "eval": []},
+    "package": {"train": [], "eval": []},
   }
   for package in _PACKAGES:
+    # Sorted: the order of a set is another one in each process.
     for docstring in sorted(_docstrings(package)):
-      split = "train"
-      if zlib.crc32(docstring.encode()) % _EVAL_SHARE == 0:
-        split = "eval"
+      split = _split_of(docstring)
+      # The pattern has one group, so headings and bodies alternate.
       summary, *sections = _HEADING.split(docstring)
-      _add(rows_of_task["package"][split], summary, package)
-      for heading, body in zip(sections[::2], sections[1::2], strict=True):
+      headings = sections[::2]
+      bodies = sections[1::2]
+      _add(tasks["package"][split], summary, package)
+      for heading, body in zip(headings, bodies, strict=True):
         if heading in _SECTIONS:
-          _add(rows_of_task["section"][split], body, heading)
+          _add(tasks["section"][split], body, heading)
 
   counts: dict[str, dict[str, int]] = {}
-  for task, splits in rows_of_task.items():
+  limits = {"train": _ROWS.value, "eval": _ROWS.value // _EVAL_SHARE}
+  for task, splits in tasks.items():
     counts[task] = {}
     for split, rows in splits.items():
-      limit = _ROWS.value
-      if split == "eval":
-        limit = _ROWS.value // _EVAL_SHARE
-      chosen = _limited(rows, limit)
-      _write(os.path.join(_OUTPUT_DIR.value, task), split, chosen)
-      counts[task][split] = len(chosen)
+      balanced = _balanced(rows, limits[split])
+      _write(os.path.join(_OUTPUT_DIR.value, task), split, balanced)
+      counts[task][split] = len(balanced)
   return {"rows": counts}
+
+
+def _split_of(docstring: str) -> str:
+  """By a hash: all rows of a docstring are in one split, in every environment in the same."""
+  is_eval = zlib.crc32(docstring.encode()) % _EVAL_SHARE == 0
+  return "eval" if is_eval else "train"
 
 
 def _docstrings(package: str) -> set[str]:
@@ -87,12 +97,13 @@ def _docstrings(package: str) -> set[str]:
       f"The tasks need the packages {', '.join(_PACKAGES)}. Received: an environment without "
       f"{package}. Run it in the one that `make install` makes."
     )
-  found = set()
-  for path in pathlib.Path(spec.submodule_search_locations[0]).rglob("*.py"):
+  docstrings = set()
+  folder = next(iter(spec.submodule_search_locations))
+  for path in pathlib.Path(folder).rglob("*.py"):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8", errors="replace"))):
       if isinstance(node, ast.ClassDef | ast.FunctionDef):
-        found.add(ast.get_docstring(node) or "")
-  return found
+        docstrings.add(ast.get_docstring(node) or "")
+  return docstrings
 
 
 def _add(rows: list[Row], text: str, label: str) -> None:
@@ -101,15 +112,21 @@ def _add(rows: list[Row], text: str, label: str) -> None:
     rows.append((" ".join(words[:_MOST_WORDS]), label))
 
 
-def _limited(rows: list[Row], limit: int) -> list[Row]:
+def _balanced(rows: list[Row], limit: int) -> list[Row]:
   """At most so many rows of each class, in an order that does not follow the packages."""
-  numbers: dict[str, int] = {}
-  chosen = []
-  for text, label in sorted(set(rows), key=lambda row: zlib.crc32(row[0].encode())):
-    numbers[label] = numbers.get(label, 0) + 1
-    if numbers[label] <= limit:
-      chosen.append((text, label))
-  return chosen
+  num_rows: collections.Counter[str] = collections.Counter()
+  balanced = []
+  for text, label in sorted(set(rows), key=_order_of):
+    num_rows[label] += 1
+    if num_rows[label] <= limit:
+      balanced.append((text, label))
+  return balanced
+
+
+def _order_of(row: Row) -> tuple[int, str]:
+  """By a hash of the text. A text of two packages has two rows: its label decides their order."""
+  text, label = row
+  return zlib.crc32(text.encode()), label
 
 
 def _write(folder: str, split: str, rows: list[Row]) -> None:
@@ -121,4 +138,4 @@ def _write(folder: str, split: str, rows: list[Row]) -> None:
 
 
 if __name__ == "__main__":
-  common.run(_measure)
+  measuring.run(_measure)

@@ -12,20 +12,21 @@ Example:
 
 from collections.abc import Mapping
 import functools
-import statistics
 import tempfile
 from typing import Any
 
 from absl import flags
-import common
+import measuring
+import texts
 
 from albert_tf.configs import AlbertConfig
 
 _SIZE = flags.DEFINE_string("size", "base", "The model's size.")
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Rounds; the median counts.", lower_bound=1)
 _TOKENS = flags.DEFINE_integer("tokens", 128, "Length of a text.", lower_bound=4)
-_EXIT_DEPTHS = (2, 4, 6, 8, 10, 12)
-_BATCH_SIZES = (1, 8, 32)
+_NUM_LAYERS = 12
+_EXIT_DEPTHS = (2, 4, 6, 8, 10, _NUM_LAYERS)
+_BATCH_SIZES = (1, 8, 32)  # Texts of a request.
 _SHARES = (0.0, 0.5, 1.0)  # Of the rows that stop at the first depth.
 
 
@@ -33,13 +34,14 @@ def _measure() -> Mapping[str, Any]:
   from albert_tf.serving.loaded_model import LoadedModel
 
   with tempfile.TemporaryDirectory() as folder:
-    documents = common.installed_documentation(folder, megabytes=5)
-    loaded = LoadedModel(_export(folder, common.train_vocabulary(documents, folder)))
+    documents = texts.installed_documentation(folder, megabytes=5)
+    loaded = LoadedModel(_export(folder, texts.train_vocabulary(documents, folder)))
     # A word is at least one token, so the text fills the row.
-    words = " ".join(documents[0]).split() * _TOKENS.value
+    some_words = " ".join(documents[0]).split()
+    words = some_words * _TOKENS.value
     text = " ".join(words[: _TOKENS.value])
-    batches = {size: _batch(loaded, text, size) for size in _BATCH_SIZES}
-  return {"size": _SIZE.value, "tokens": _TOKENS.value, "batches": batches}
+    figures = {size: _figures(loaded, text, size) for size in _BATCH_SIZES}
+  return {"size": _SIZE.value, "tokens": _TOKENS.value, "batches": figures}
 
 
 def _export(folder: str, vocabulary: str) -> str:
@@ -50,7 +52,7 @@ def _export(folder: str, vocabulary: str) -> str:
   tokenizer = load_tokenizer(vocabulary)
   config = AlbertConfig.from_name(_SIZE.value, vocab_size=tokenizer.vocab_size)
   model = AlbertClassifier(
-    config.at_depth(_EXIT_DEPTHS[-1]),
+    config.at_depth(_NUM_LAYERS),
     task=AlbertClassifier.make_task(label_names=("no", "yes"), max_seq_length=_TOKENS.value),
     train_depths=_EXIT_DEPTHS,
     preprocessor=AlbertPreprocessor(tokenizer, max_length=_TOKENS.value),
@@ -60,43 +62,44 @@ def _export(folder: str, vocabulary: str) -> str:
   return path
 
 
-def _batch(loaded: Any, text: str, size: int) -> dict[str, Any]:
+def _figures(loaded: Any, text: str, batch_size: int) -> dict[str, Any]:
   """The figures of one batch size."""
   import numpy as np
 
-  texts = {"text": np.array([text] * size, object)}
+  batch = {"text": np.array([text] * batch_size, object)}
+  # The other side: a signature for each depth, which all rows take.
+  fixed = {
+    f"{depth} layers": functools.partial(loaded.run, f"depth_{depth}", batch)
+    for depth in _EXIT_DEPTHS
+  }
 
-  def seconds(signature: str, inputs: Mapping[str, Any]) -> float:
-    return common.timed(lambda: loaded.run(signature, inputs)).wall
-
-  sides = {}
-  for depth in _EXIT_DEPTHS:
-    signature = f"depth_{depth}"
-    sides[signature] = functools.partial(seconds, signature, texts)
+  # Rows that stop early leave the batch, so the rest of it is computed for fewer rows.
+  early = {}
   mean_layers = {}
   for share in _SHARES:
-    num_early = round(share * size)
-    threshold = np.array([0.0] * num_early + [1.0] * (size - num_early), np.float32)
-    inputs = {**texts, "threshold": threshold}
-    mean_layers[str(share)] = float(loaded.run("early_exit", inputs)["layers"].mean())
-    sides[str(share)] = functools.partial(seconds, "early_exit", inputs)
+    num_early = round(share * batch_size)
+    # No answer is surer than 1, and every answer is surer than 0.
+    thresholds = np.ones(batch_size, np.float32)
+    thresholds[:num_early] = 0.0
+    with_thresholds = batch | {"threshold": thresholds}
+    mean_layers[share] = float(loaded.run("early_exit", with_thresholds)["layers"].mean())
+    early[f"{share} early"] = functools.partial(loaded.run, "early_exit", with_thresholds)
 
-  # The first round is the warm-up.
-  times = common.in_turn(sides, _ROUNDS.value + 1)
-  medians = {name: statistics.median(of_side[1:]) for name, of_side in times.items()}
-  milliseconds = {name: round(1e3 * median, 1) for name, median in medians.items()}
-  all_layers = medians[f"depth_{_EXIT_DEPTHS[-1]}"]
-  early = {}
-  for name, layers in mean_layers.items():
-    early[name] = {
+  # All in turn, because they are compared with each other.
+  times = measuring.median_times(fixed | early, _ROUNDS.value)
+  all_layers = times[f"{_NUM_LAYERS} layers"].wall
+  of_shares = {}
+  for share, layers in mean_layers.items():
+    seconds = times[f"{share} early"].wall
+    of_shares[share] = {
       "mean_layers": layers,
-      "ms": milliseconds[name],
-      "faster": round(all_layers / medians[name], 2),
-      "ideal": round(_EXIT_DEPTHS[-1] / layers, 2),
+      "ms": round(1e3 * seconds, 1),
+      "faster": round(all_layers / seconds, 2),
+      "ideal": round(_NUM_LAYERS / layers, 2),
     }
-  of_depths = {depth: milliseconds[f"depth_{depth}"] for depth in _EXIT_DEPTHS}
-  return {"ms_of_depth": of_depths, "share_of_early_rows": early}
+  of_depths = {depth: round(1e3 * times[f"{depth} layers"].wall, 1) for depth in _EXIT_DEPTHS}
+  return {"ms_of_depth": of_depths, "share_of_early_rows": of_shares}
 
 
 if __name__ == "__main__":
-  common.run(_measure)
+  measuring.run(_measure)

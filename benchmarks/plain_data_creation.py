@@ -11,7 +11,7 @@ Python 2 compatibility in every string.
 from collections.abc import Sequence
 import random
 import string
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 import numpy as np
@@ -62,28 +62,34 @@ def make_instances(
 ) -> list[dict[str, Any]]:
   """All instances of one pass over one document."""
   document = documents[index]
-  limit = max_seq_length - 3
-  target = rng.randint(2, limit) if rng.random() < short_seq_prob else limit
+  limit = max_seq_length - 3  # Without [CLS] and two [SEP].
+  target = limit
+  if rng.random() < short_seq_prob:
+    target = rng.randint(2, limit)
   instances = []
   chunk: list[list[str]] = []
-  length = i = 0
+  length = 0
+  i = 0
   while i < len(document):
     chunk.append(document[i])
     length += len(document[i])
     if i == len(document) - 1 or length >= target:
-      a_end = 1 if len(chunk) == 1 else rng.randint(1, len(chunk) - 1)
+      a_end = 1
+      if len(chunk) > 1:
+        a_end = rng.randint(1, len(chunk) - 1)
       tokens_a = [piece for sentence in chunk[:a_end] for piece in sentence]
       tokens_b: list[str] = []
       label = 0
       if len(chunk) == 1:
+        # One sentence has no other half: B is from another document.
         label = 1
         wanted = target - len(tokens_a)
         for _ in range(10):
-          other = rng.randint(0, len(documents) - 1)
-          if other != index:
+          other_index = rng.randint(0, len(documents) - 1)
+          if other_index != index:
             break
-        start = rng.randint(0, len(documents[other]) - 1)
-        for sentence in documents[other][start:]:
+        start = rng.randint(0, len(documents[other_index]) - 1)
+        for sentence in documents[other_index][start:]:
           tokens_b.extend(sentence)
           if len(tokens_b) >= wanted:
             break
@@ -97,15 +103,15 @@ def make_instances(
       tokens = ["[CLS]", *tokens_a, "[SEP]", *tokens_b, "[SEP]"]
       segments = [0] * (len(tokens_a) + 2) + [1] * (len(tokens_b) + 1)
       masked = mask_tokens(tokens, masked_lm_prob, max_predictions, vocabulary, rng)
-      instances.append(
-        {"tokens": masked[0], "segments": segments, "label": label, "masked": masked[1:]}
-      )
-      chunk, length = [], 0
+      instances.append({"segments": segments, "label": label, "masked": masked})
+      chunk = []
+      length = 0
     i += 1
   return instances
 
 
 def _truncate(tokens_a: list[str], tokens_b: list[str], limit: int, rng: random.Random) -> None:
+  """Takes tokens off either end of the longer one, one by one."""
   while len(tokens_a) + len(tokens_b) > limit:
     longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
     if rng.random() < 0.5:
@@ -114,14 +120,23 @@ def _truncate(tokens_a: list[str], tokens_b: list[str], limit: int, rng: random.
       longer.pop()
 
 
+class Masked(NamedTuple):
+  """An instance with its masks."""
+
+  tokens: list[str]  # What the model reads.
+  positions: list[int]
+  answers: list[str]
+  boundary: list[int]  # 1 where a word starts.
+
+
 def mask_tokens(
   tokens: list[str],
   masked_lm_prob: float,
   max_predictions: int,
   vocabulary: list[str],
   rng: random.Random,
-) -> tuple[list[str], list[int], list[str], list[int]]:
-  """Masked tokens, positions, answers, token boundary."""
+) -> Masked:
+  # Which positions are one word.
   words: list[list[int]] = []
   boundary = [0] * len(tokens)
   for position, token in enumerate(tokens):
@@ -134,6 +149,8 @@ def mask_tokens(
       words.append([position])
       if is_start_piece(token):
         boundary[position] = 1
+
+  # n-grams of words, in random order; the length of each is drawn when its turn comes.
   output = list(tokens)
   budget = min(max_predictions, max(1, round(len(tokens) * masked_lm_prob)))
   sizes = np.arange(1, 4, dtype=np.int64)
@@ -151,6 +168,7 @@ def mask_tokens(
     size = int(np.random.choice(sizes[: len(windows)], p=probabilities))
     pieces = [position for word in windows[size - 1] for position in word]
     size -= 1
+    # A shorter one may still fit.
     while len(chosen) + len(pieces) > budget and size > 0:
       pieces = [position for word in windows[size - 1] for position in word]
       size -= 1
@@ -167,7 +185,12 @@ def mask_tokens(
       output[position] = shown
       chosen.append((position, tokens[position]))
   chosen.sort()
-  return output, [position for position, _ in chosen], [answer for _, answer in chosen], boundary
+  return Masked(
+    tokens=output,
+    positions=[position for position, _ in chosen],
+    answers=[answer for _, answer in chosen],
+    boundary=boundary,
+  )
 
 
 def serialize(
@@ -182,21 +205,22 @@ def serialize(
   def padded(values: list[int], length: int) -> list[int]:
     return list(values) + [0] * (length - len(values))
 
-  positions, answers, boundary = instance["masked"]
+  masked: Masked = instance["masked"]
   integers = {
-    "input_ids": padded(ids(instance["tokens"]), max_seq_length),
-    "input_mask": padded([1] * len(instance["tokens"]), max_seq_length),
+    "input_ids": padded(ids(masked.tokens), max_seq_length),
+    "input_mask": padded([1] * len(masked.tokens), max_seq_length),
     "segment_ids": padded(instance["segments"], max_seq_length),
-    "token_boundary": padded(boundary, max_seq_length),
-    "masked_lm_positions": padded(positions, max_predictions),
-    "masked_lm_ids": padded(ids(answers), max_predictions),
+    "token_boundary": padded(masked.boundary, max_seq_length),
+    "masked_lm_positions": padded(masked.positions, max_predictions),
+    "masked_lm_ids": padded(ids(masked.answers), max_predictions),
     "next_sentence_labels": [instance["label"]],
   }
   features = {
     name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
     for name, values in integers.items()
   }
-  weights = [1.0] * len(positions) + [0.0] * (max_predictions - len(positions))
+  weights = [1.0] * len(masked.positions)
+  weights += [0.0] * (max_predictions - len(weights))
   features["masked_lm_weights"] = tf.train.Feature(float_list=tf.train.FloatList(value=weights))
   data: bytes = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
   return data
@@ -217,6 +241,7 @@ def create(
   """Text to one record file; returns the number of instances."""
   import tensorflow as tf
 
+  # The original draws from both generators too.
   rng = random.Random(seed)
   np.random.seed(seed)
   tokenized = tokenize_documents(documents, tokenizer)

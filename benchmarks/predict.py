@@ -8,13 +8,12 @@ Example:
 """
 
 from collections.abc import Mapping, Sequence
-import functools
-import statistics
 import tempfile
 from typing import Any
 
 from absl import flags
-import common
+import measuring
+import texts
 
 from albert_tf.configs import AlbertConfig
 
@@ -26,16 +25,19 @@ _LONGEST = 512  # Tokens of the one long text.
 
 def _measure() -> Mapping[str, Any]:
   with tempfile.TemporaryDirectory() as folder:
-    documents = common.installed_documentation(folder, megabytes=5)
-    model = _model(common.train_vocabulary(documents, folder))
+    documents = texts.installed_documentation(folder, megabytes=5)
+    model = _model(texts.train_vocabulary(documents, folder))
   sentences = [sentence for document in documents for sentence in document]
   sentences = sentences[: _NUM_SENTENCES.value]
+  # All sentences in one: it is cut to the longest that the model takes.
   long_text = " ".join(sentences)
+  # As many texts as before: one of the sentences makes room.
+  with_long_text = sentences[:-1] + [long_text]
   return {
     "size": _SIZE.value,
     "sentences": len(sentences),
     "alike": _figures(model, sentences),
-    "with_one_long_text": _figures(model, [*sentences[:-1], long_text]),
+    "with_one_long_text": _figures(model, with_long_text),
   }
 
 
@@ -50,27 +52,25 @@ def _model(vocabulary: str) -> Any:
   return AlbertClassifier(config, num_labels=2, preprocessor=preprocessor)
 
 
-def _figures(model: Any, texts: Sequence[str]) -> dict[str, Any]:
-  def of_texts() -> None:
-    model.predict(texts, verbose=0)
+def _figures(model: Any, sentences: Sequence[str]) -> dict[str, Any]:
+  """The figures of both sides for one list of sentences."""
 
-  def padded_to_the_longest() -> None:
-    model.predict(model.preprocessor(texts), verbose=0)
+  def predict_texts() -> None:
+    model.predict(sentences, verbose=0)
 
-  sides = {
-    "by_length": functools.partial(common.timed, of_texts),
-    "padded": functools.partial(common.timed, padded_to_the_longest),
-  }
-  # The first round is the warm-up.
-  times = common.in_turn(sides, _ROUNDS.value + 1)
-  wall = {name: statistics.median(t.wall for t in of_side[1:]) for name, of_side in times.items()}
-  cpu = {name: statistics.median(t.cpu for t in of_side[1:]) for name, of_side in times.items()}
+  def predict_padded() -> None:
+    # One array of ids, in which each row is as long as the longest.
+    model.predict(model.preprocessor(sentences), verbose=0)
+
+  sides = {"by_length": predict_texts, "padded": predict_padded}
+  times = measuring.median_times(sides, _ROUNDS.value)
+  per_second = {name: len(sentences) / of_side.wall for name, of_side in times.items()}
   return {
-    "texts_per_second": {name: round(len(texts) / seconds, 1) for name, seconds in wall.items()},
-    "processor_seconds": {name: round(seconds, 1) for name, seconds in cpu.items()},
-    "faster": round(wall["padded"] / wall["by_length"], 2),
+    "texts_per_second": {name: round(rate, 1) for name, rate in per_second.items()},
+    "processor_seconds": {name: round(of_side.cpu, 1) for name, of_side in times.items()},
+    "faster": round(per_second["by_length"] / per_second["padded"], 2),
   }
 
 
 if __name__ == "__main__":
-  common.run(_measure)
+  measuring.run(_measure)

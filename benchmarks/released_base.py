@@ -28,10 +28,10 @@ RELEASED_CHECKSUMS = ROOT / "tests/goldens/released_variables_crc32c.tsv"
 
 
 class Task(NamedTuple):
-  """A task of GLUE, and the figures published for its development set, in percent accuracy."""
+  """A task of GLUE."""
 
   name: str
-  # README of google-research/albert, ALBERT-base v2.
+  # Accuracy on its development set in percent: README of google-research/albert, ALBERT-base v2.
   published: float | None
   # The task whose best model this one starts from; "": the released weights.
   after: str = ""
@@ -55,16 +55,27 @@ class Command(Settings):
 commands.define_flags(Command)
 
 
-def released_tensors(variables: Mapping[str, Any]) -> tuple[int, int]:
-  """How many tensors have the checksums of the release, and how many it has."""
-  same = 0
-  rows = RELEASED_CHECKSUMS.read_text(encoding="utf-8").splitlines()[1:]
+class Released(NamedTuple):
+  """Tensors of the release."""
+
+  num_equal: int  # So many of the checkpoint have the checksums of the release.
+  total: int
+
+
+def released_tensors(variables: Mapping[str, Any]) -> Released:
+  """Compares a checkpoint's tensors with the checksums of the release."""
+  text = RELEASED_CHECKSUMS.read_text(encoding="utf-8")
+  _, *rows = text.splitlines()  # The first line names the columns.
+  num_equal = 0
   for row in rows:
     name, *_, checksum = row.split("\t")
-    if name in variables:
-      found = masked_crc32c(np.asarray(variables[name]).tobytes())
-      same += int.from_bytes(found, "little") == int(checksum, 16)
-  return same, len(rows)
+    if name not in variables:
+      continue
+    # TensorFlow stores this form of the checksum, its low byte first.
+    stored = masked_crc32c(np.asarray(variables[name]).tobytes())
+    if int.from_bytes(stored, "little") == int(checksum, 16):
+      num_equal += 1
+  return Released(num_equal, len(rows))
 
 
 def comparison(output_dir: str) -> str:
@@ -75,6 +86,7 @@ def comparison(output_dir: str) -> str:
     if not files.exists(path):
       continue
     results = json_files.read(path)
+    # A run of one seed has its metrics at the top.
     of_seeds = list(results.get("seeds", {"": results}).values())
     scores = [100 * seed["accuracy"] for seed in of_seeds]
     median = float(np.median(scores))
@@ -89,34 +101,49 @@ def comparison(output_dir: str) -> str:
 
 
 def main() -> None:
+  # Commands run in the repository's folder, where relative paths would be others.
   command = commands.from_flags(Command)
-  output_dir, released, data_dir = (
-    os.path.abspath(path) for path in (command.output_dir, command.released, command.data_dir)
+  output_dir = os.path.abspath(command.output_dir)
+  released = os.path.abspath(command.released)
+  data_dir = os.path.abspath(command.data_dir)
+
+  # 1. Are these the released weights?
+  tensors = released_tensors(read_checkpoint(released).variables)
+  identity = (
+    f"{tensors.num_equal} of {tensors.total} tensors have the checksums of the released "
+    "ALBERT-base v2."
   )
-  same, total = released_tensors(read_checkpoint(released).variables)
-  identity = f"{same} of {total} tensors have the checksums of the released ALBERT-base v2."
-  if same < total:
+  if tensors.num_equal < tensors.total:
     identity += " These are other weights: the published figures do not apply to them."
   print(identity)
 
-  start = os.path.join(output_dir, "converted")
-  if not files.exists(start):
-    words = ["tpu_scripts/convert_checkpoint.py", f"--input={released}", f"--output={start}"]
+  # 2. Convert them.
+  converted = os.path.join(output_dir, "converted")
+  if not files.exists(converted):
+    words = ["tpu_scripts/convert_checkpoint.py", f"--input={released}", f"--output={converted}"]
     run_command("[convert]", words)
+
+  # 3. Train each task.
   for task in TASKS:
-    directory = os.path.join(output_dir, task.name)
-    before = start
+    start = converted
     if task.after:
-      before = best_run(os.path.join(output_dir, task.after))
-    words = ["tpu_scripts/run_glue.py", f"--flagfile=recipes/glue/{task.name}.flags"]
-    words += [f"--data_dir={data_dir}", f"--init_checkpoint={before}", f"--output_dir={directory}"]
-    words += ["--noexport"] + shlex.split(command.task_flags)
-    run_command(f"[{task.name}]", words)
-  table = (
-    f"{identity}\n\nAccuracy on GLUE's development sets, in percent.\n\n{comparison(output_dir)}\n"
-  )
-  files.write_text(os.path.join(output_dir, "table.md"), table)
-  print(f"\n{table}")
+      start = best_run(os.path.join(output_dir, task.after))
+    words = [
+      "tpu_scripts/run_glue.py",
+      f"--flagfile=recipes/glue/{task.name}.flags",
+      f"--data_dir={data_dir}",
+      f"--init_checkpoint={start}",
+      f"--output_dir={os.path.join(output_dir, task.name)}",
+      "--noexport",
+    ]
+    run_command(f"[{task.name}]", words + shlex.split(command.task_flags))
+
+  # 4. Compare.
+  table = comparison(output_dir)
+  heading = "Accuracy on GLUE's development sets, in percent."
+  page = f"{identity}\n\n{heading}\n\n{table}\n"
+  files.write_text(os.path.join(output_dir, "table.md"), page)
+  print(f"\n{page}")
 
 
 if __name__ == "__main__":

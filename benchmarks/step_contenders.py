@@ -1,6 +1,7 @@
 """The contenders of `train_step.py`: how each package makes its step, and the step that only multiplies."""
 
 from collections.abc import Callable
+import functools
 import importlib.util
 import math
 from typing import Any, NamedTuple
@@ -14,116 +15,108 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.modeling import AlbertForPreTraining
 
 FLOOR = "floor"  # The contender that only multiplies.
-FLOPS_MARK = "flops: "  # Printed before the operations of a step's matrix products.
 _LEARNING_RATE = 1e-5
-_PRODUCTS = 16  # Products in a step of the floor.
-Step = Callable[[], Any]
+_PRODUCTS = 16  # In a step of the floor.
 
 
-class Batch:
+class Batch(NamedTuple):
   """Random tokens, masks and labels, the same for every package."""
 
-  def __init__(self, config: AlbertConfig, shape: tuple[int, int], num_predictions: int):
-    rng = np.random.default_rng(0)
-    self.ids = rng.integers(5, config.vocab_size, size=shape).astype(np.int32)
-    self.mask = np.ones(shape, np.int32)
-    self.segments = np.tile((np.arange(shape[1]) >= shape[1] // 2).astype(np.int32), (shape[0], 1))
-    choices = [rng.choice(shape[1], num_predictions, replace=False) for _ in range(shape[0])]
-    self.positions = np.sort(np.stack(choices), axis=1).astype(np.int32)
-    self.targets = np.take_along_axis(self.ids, self.positions, axis=1)
-    self.labels = rng.integers(0, 2, size=shape[0]).astype(np.int32)
+  ids: np.ndarray  # [B, S]
+  mask: np.ndarray  # [B, S]
+  segments: np.ndarray  # [B, S]
+  positions: np.ndarray  # [B, P]: masked ones, ascending.
+  targets: np.ndarray  # [B, P]: their tokens.
+  labels: np.ndarray  # [B]: of the sentence order.
+
+
+def random_batch(config: AlbertConfig, *, size: int, length: int, num_predictions: int) -> Batch:
+  """A batch of B = size, S = length, P = num_predictions."""
+  rng = np.random.default_rng(0)
+  # The first five ids are special tokens.
+  ids = rng.integers(5, config.vocab_size, size=(size, length)).astype(np.int32)
+  second_half = np.arange(length) >= length // 2
+  # No position twice.
+  drawn = [rng.choice(length, num_predictions, replace=False) for _ in range(size)]
+  positions = np.sort(np.stack(drawn), axis=1).astype(np.int32)
+  return Batch(
+    ids=ids,
+    mask=np.ones((size, length), np.int32),
+    segments=np.tile(second_half.astype(np.int32), (size, 1)),
+    positions=positions,
+    targets=np.take_along_axis(ids, positions, axis=1),
+    labels=rng.integers(0, 2, size=size).astype(np.int32),
+  )
 
 
 class Work(NamedTuple):
-  """Sizes of a step; `dtype` is "float32" or "bfloat16"."""
+  """What a step computes."""
 
   config: AlbertConfig
   batch: Batch
-  dtype: str
+  dtype: str  # "float32" or "bfloat16".
 
 
-def _tensorflow_step(
-  model: Any, loss_of: Callable[[Any], tf.Tensor], inputs: Any, *, jit: bool
-) -> Step:
-  """Forward, backward and AdamW in one graph."""
-  optimizer = keras.optimizers.AdamW(_LEARNING_RATE)
-  model(inputs)
-  weights = model.trainable_variables
-  optimizer.build(weights)
+class Contender(NamedTuple):
+  """A step that can be timed."""
 
-  @tf.function(jit_compile=jit)
-  def step(inputs: Any) -> tf.Tensor:
-    with tf.GradientTape() as tape:
-      loss = loss_of(model(inputs, training=True))
-    optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
-    return loss
-
-  tensors = tf.nest.map_structure(tf.constant, inputs)
-  print(FLOPS_MARK, product_flops(step.get_concrete_function(tensors).graph), flush=True)
-  return lambda: step(tensors).numpy()
+  step: Callable[[], Any]  # Makes one update; returns the loss.
+  flops: float = 0.0  # Of its matrix products; 0 where they cannot be counted.
 
 
-def product_flops(graph: Any) -> float:
-  """Operations of a graph's matrix products; a multiply and an add are two. Every shape in it must be known."""
-  flops = 0.0
-  for op in graph.get_operations():
-    if op.type in ("MatMul", "BatchMatMulV2"):
-      transposed = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
-      flops += (
-        2.0 * op.outputs[0].shape.num_elements() * op.inputs[0].shape[-2 if transposed else -1]
-      )
-    elif op.type == "Einsum":
-      sides, result = op.get_attr("equation").decode().split("->")
-      sizes: dict[str, int] = {}
-      for letters, tensor in zip(sides.split(","), op.inputs, strict=True):
-        sizes |= dict(zip(letters, tensor.shape, strict=True))
-      summed = (sizes[letter] for letter in sizes.keys() - set(result))
-      flops += 2.0 * op.outputs[0].shape.num_elements() * math.prod(summed)
-  return flops
+# ---------------------------------------------------------------------- TensorFlow
 
 
-def floor_step(work: Work) -> Step:
+def floor_contender(work: Work) -> Contender:
   """The products of the feed-forward sublayers, most of a step's, one after the other and nothing else."""
-  rows, width, inner = work.batch.ids.size, work.config.hidden_size, work.config.intermediate_size
-  shapes = [width, inner], [inner, width]
-  up, down = (tf.cast(tf.random.normal(shape) * shape[0] ** -0.5, work.dtype) for shape in shapes)
-  x = tf.cast(tf.random.normal([rows, width]), work.dtype)
+  hidden = work.config.hidden_size
+  inner = work.config.intermediate_size
+  rows = _random_matrix(work.batch.ids.size, hidden, work.dtype)
+  up = _random_matrix(hidden, inner, work.dtype)
+  down = _random_matrix(inner, hidden, work.dtype)
 
   @tf.function
   def step() -> tf.Tensor:
-    y = x
+    x = rows
     for _ in range(_PRODUCTS // 2):
-      y = tf.matmul(tf.matmul(y, up), down)
-    return tf.cast(y[0, 0], tf.float32)
+      x = tf.matmul(tf.matmul(x, up), down)
+    # One number, so that nothing is left out and little is read back.
+    return tf.cast(tf.reshape(x, [-1])[0], tf.float32)
 
-  print(FLOPS_MARK, product_flops(step.get_concrete_function().graph), flush=True)
-  return lambda: step().numpy()
-
-
-def _cross_entropy(labels: np.ndarray) -> Callable[[tf.Tensor], tf.Tensor]:
-  return lambda logits: tf.reduce_mean(
-    tf.nn.sparse_softmax_cross_entropy_with_logits(
-      labels=labels, logits=tf.cast(logits, tf.float32)
-    )
-  )
+  flops = product_flops(step.get_concrete_function().graph)
+  return Contender(lambda: step().numpy(), flops)
 
 
-def albert_tf_step(work: Work, *, jit: bool) -> Step:
-  config, batch = work.config, work.batch
-  inputs = {"input_ids": batch.ids, "input_mask": batch.mask, "segment_ids": batch.segments}
-  masked_lm, sentence_order = _cross_entropy(batch.targets), _cross_entropy(batch.labels)
-  return _tensorflow_step(
-    AlbertForPreTraining(config, read_positions_only=True),
-    lambda outputs: masked_lm(outputs["mlm_logits"]) + sentence_order(outputs["sop_logits"]),
-    {**inputs, "masked_lm_positions": batch.positions},
-    jit=jit,
-  )
+def _random_matrix(height: int, width: int, dtype: str) -> tf.Tensor:
+  """Values that keep the size of what is multiplied with them."""
+  return tf.cast(tf.random.normal([height, width]) * height**-0.5, dtype)
 
 
-def keras_hub_step(work: Work, *, jit: bool) -> Step:
+def albert_tf_contender(work: Work, *, jit: bool) -> Contender:
+  batch = work.batch
+  inputs = {
+    "input_ids": batch.ids,
+    "input_mask": batch.mask,
+    "segment_ids": batch.segments,
+    "masked_lm_positions": batch.positions,
+  }
+
+  # Means over the batch. They are sums over global counts in a run, which costs the same.
+  def loss(outputs: Any) -> tf.Tensor:
+    masked_lm = _cross_entropy(outputs["mlm_logits"], batch.targets)
+    sentence_order = _cross_entropy(outputs["sop_logits"], batch.labels)
+    return masked_lm + sentence_order
+
+  # As run_pretrain.py makes it: the last block is computed where the heads read.
+  model = AlbertForPreTraining(work.config, read_positions_only=True)
+  return _tensorflow_contender(model, loss, inputs, jit=jit)
+
+
+def keras_hub_contender(work: Work, *, jit: bool) -> Contender:
   import keras_hub
 
-  config, batch = work.config, work.batch
+  config = work.config
+  batch = work.batch
   backbone = keras_hub.models.AlbertBackbone(
     vocabulary_size=config.vocab_size,
     num_layers=config.num_hidden_layers,
@@ -137,64 +130,157 @@ def keras_hub_step(work: Work, *, jit: bool) -> Step:
     max_sequence_length=config.max_position_embeddings,
     num_segments=config.type_vocab_size,
   )
-  inputs = {"token_ids": batch.ids, "segment_ids": batch.segments, "padding_mask": batch.mask}
-  model = keras_hub.models.AlbertMaskedLM(backbone)
-  inputs["mask_positions"] = batch.positions
-  return _tensorflow_step(model, _cross_entropy(batch.targets), inputs, jit=jit)
+  inputs = {
+    "token_ids": batch.ids,
+    "segment_ids": batch.segments,
+    "padding_mask": batch.mask,
+    "mask_positions": batch.positions,
+  }
+
+  # Its model has no head for the order of sentences.
+  def loss(logits: Any) -> tf.Tensor:
+    return _cross_entropy(logits, batch.targets)
+
+  return _tensorflow_contender(keras_hub.models.AlbertMaskedLM(backbone), loss, inputs, jit=jit)
 
 
-def huggingface_torch_step(work: Work) -> Step:
+def _tensorflow_contender(
+  model: Any, loss_of: Callable[[Any], tf.Tensor], inputs: Any, *, jit: bool
+) -> Contender:
+  """Forward, backward and AdamW in one graph."""
+  optimizer = keras.optimizers.AdamW(_LEARNING_RATE)
+  model(inputs)  # Makes the weights.
+  weights = model.trainable_variables
+  optimizer.build(weights)
+
+  @tf.function(jit_compile=jit)
+  def step(inputs: Any) -> tf.Tensor:
+    with tf.GradientTape() as tape:
+      loss = loss_of(model(inputs, training=True))
+    gradients = tape.gradient(loss, weights)
+    optimizer.apply_gradients(zip(gradients, weights, strict=True))
+    return loss
+
+  # On the device already: a copy is no part of the step.
+  tensors = tf.nest.map_structure(tf.constant, inputs)
+  flops = product_flops(step.get_concrete_function(tensors).graph)
+  # `numpy` waits for the end of the step.
+  return Contender(lambda: step(tensors).numpy(), flops)
+
+
+def _cross_entropy(logits: tf.Tensor, labels: np.ndarray) -> tf.Tensor:
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+    labels=labels, logits=tf.cast(logits, tf.float32)
+  )
+  return tf.reduce_mean(losses)
+
+
+def product_flops(graph: Any) -> float:
+  """Operations of a graph's matrix products; a multiply and an add are two. Every shape in it must be known."""
+  flops = 0.0
+  for operation in graph.get_operations():
+    if operation.type in ("MatMul", "BatchMatMulV2", "Einsum"):
+      (result,) = operation.outputs
+      # Each number of the result is a sum of so many products.
+      flops += 2.0 * result.shape.num_elements() * _summed_length(operation)
+  return flops
+
+
+def _summed_length(operation: Any) -> int:
+  """How many products are summed for one number of the result."""
+  if operation.type == "Einsum":
+    # "bsh,hd->bsd": h is summed.
+    operands, result = operation.get_attr("equation").decode().split("->")
+    lengths: dict[str, int] = {}
+    for letters, tensor in zip(operands.split(","), operation.inputs, strict=True):
+      lengths |= dict(zip(letters, tensor.shape, strict=True))
+    return math.prod(lengths[letter] for letter in lengths.keys() - set(result))
+  # Of the left operand: its width, or its height where it is transposed.
+  attribute = {"MatMul": "transpose_a", "BatchMatMulV2": "adj_x"}[operation.type]
+  height, width = operation.inputs[0].shape[-2:]
+  return int(height if operation.get_attr(attribute) else width)
+
+
+# ---------------------------------------------------------------------- PyTorch
+
+
+def torch_contender(work: Work) -> Contender:
   import torch
   import transformers
 
-  config, batch = work.config, work.batch
+  config = work.config
+  batch = work.batch
 
-  theirs = transformers.AlbertConfig.from_dict(config.to_huggingface_dict())
-  inputs = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.segments}
-  model: Any = transformers.AlbertForPreTraining(theirs)
-  tensors = {key: torch.tensor(value, dtype=torch.int64) for key, value in inputs.items()}
-  labels, targets = torch.tensor(batch.labels).long(), torch.tensor(batch.targets).long()
-  positions = torch.tensor(batch.positions).long()[:, :, None].expand(-1, -1, config.hidden_size)
-  cross_entropy = torch.nn.functional.cross_entropy
+  def int64(values: np.ndarray) -> Any:
+    return torch.tensor(values, dtype=torch.int64)
 
-  def loss_of() -> Any:
-    encoded = model.albert(**tensors)  # The whole model would compute logits at every position.
-    logits = model.predictions(encoded.last_hidden_state.gather(1, positions)).float()
-    order = model.sop_classifier(encoded.pooler_output).float()
-    return cross_entropy(logits.flatten(0, 1), targets.flatten()) + cross_entropy(order, labels)
-
+  inputs = {
+    "input_ids": int64(batch.ids),
+    "attention_mask": int64(batch.mask),
+    "token_type_ids": int64(batch.segments),
+  }
+  targets = int64(batch.targets).flatten()
+  labels = int64(batch.labels)
+  # The index of a row for each of its H numbers, as `gather` wants it.
+  positions = int64(batch.positions)[:, :, None].expand(-1, -1, config.hidden_size)
+  model: Any = transformers.AlbertForPreTraining(
+    transformers.AlbertConfig.from_dict(config.to_huggingface_dict())
+  )
   optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE)
+  cross_entropy = torch.nn.functional.cross_entropy
   model.train()
+
+  def forward() -> Any:
+    # The whole model would compute logits at every position.
+    encoded = model.albert(**inputs)
+    rows = encoded.last_hidden_state.gather(1, positions)
+    masked_lm = model.predictions(rows).float().flatten(0, 1)
+    sentence_order = model.sop_classifier(encoded.pooler_output).float()
+    return cross_entropy(masked_lm, targets) + cross_entropy(sentence_order, labels)
 
   def step() -> float:
     optimizer.zero_grad()
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=work.dtype == "bfloat16"):
-      loss = loss_of()
+      loss = forward()
     loss.backward()
     optimizer.step()
     return float(loss.detach())
 
-  return step
+  return Contender(step)
 
 
-def contenders(work: Work) -> dict[str, Callable[[], Step] | str]:
-  """Name → how to build its step in a precision, or why it is left out."""
+# ---------------------------------------------------------------------- all of them
 
-  def installed(*packages: str) -> bool:
-    return all(importlib.util.find_spec(package) for package in packages)
 
-  found: dict[str, Callable[[], Step] | str] = {
-    FLOOR: lambda: floor_step(work),
-    "albert_tf": lambda: albert_tf_step(work, jit=False),
-    "albert_tf_xla": lambda: albert_tf_step(work, jit=True),
-    "huggingface_torch": "torch or transformers is not installed",
-    "keras_hub": "keras_hub is not installed, or the stack has no Keras 3",
+class Offers(NamedTuple):
+  """The contenders of a precision."""
+
+  makers: dict[str, Callable[[], Contender]]
+  left_out: dict[str, str]  # Name → the reason.
+
+
+def offers(work: Work) -> Offers:
+  makers: dict[str, Callable[[], Contender]] = {
+    FLOOR: functools.partial(floor_contender, work),
+    "albert_tf": functools.partial(albert_tf_contender, work, jit=False),
+    "albert_tf_xla": functools.partial(albert_tf_contender, work, jit=True),
   }
-  if installed("torch", "transformers"):
-    found["huggingface_torch"] = lambda: huggingface_torch_step(work)
-  if installed("keras_hub") and work.dtype == "bfloat16":
-    found["keras_hub"] = "its masked-LM head adds float32 to bfloat16 and raises"
-  elif installed("keras_hub") and KERAS_3:
-    found["keras_hub"] = lambda: keras_hub_step(work, jit=False)
-    found["keras_hub_xla"] = lambda: keras_hub_step(work, jit=True)
-  return found
+  left_out = {}
+
+  if _are_installed("torch", "transformers"):
+    makers["huggingface_torch"] = functools.partial(torch_contender, work)
+  else:
+    left_out["huggingface_torch"] = "torch or transformers is not installed"
+
+  if not _are_installed("keras_hub") or not KERAS_3:
+    left_out["keras_hub"] = "keras_hub is not installed, or the stack has no Keras 3"
+  elif work.dtype == "bfloat16":
+    left_out["keras_hub"] = "its masked-LM head adds float32 to bfloat16 and raises"
+  else:
+    makers["keras_hub"] = functools.partial(keras_hub_contender, work, jit=False)
+    makers["keras_hub_xla"] = functools.partial(keras_hub_contender, work, jit=True)
+  return Offers(makers, left_out)
+
+
+def _are_installed(*packages: str) -> bool:
+  return all(importlib.util.find_spec(package) for package in packages)

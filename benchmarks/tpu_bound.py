@@ -11,7 +11,7 @@ Example:
 """
 
 import collections
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 import csv
 import dataclasses
 import math
@@ -19,12 +19,11 @@ import os
 import pathlib
 import re
 import tempfile
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
-import common
-from tpu.final_schedule import Scheduled, dump_flags, final_schedule
-from tpu.program_text import estimated_cycles
+import measuring
+from tpu.schedule import Scheduled, dump_flags, estimated_cycles, final_schedule
 
 from albert_tf.cli import commands
 from albert_tf.configs import AlbertConfig, ModelChoice
@@ -53,8 +52,9 @@ _COMPILER_PYTHON = flags.DEFINE_string(
   "compiler_python", "", "Python interpreter with jax and libtpu. Default: this one."
 )
 
-# Part → pattern at the start of an operation's name, without the name of the outer function; the first match counts.
-# The gradient of attention is computed outside of layers; names of other gradients begin with "gradient_tape".
+# Part → pattern at the start of an operation's name, without the name of the outer function. The
+# first match counts. The gradient of attention is computed outside of layers; names of other
+# gradients begin with "gradient_tape".
 _PARTS = {
   "feed-forward, gradients": r"gradient_tape/.*/ffn_",
   "feed-forward, forward": r".*/ffn_",
@@ -64,31 +64,65 @@ _PARTS = {
   "optimizer and norms": r"(?:norm|sub|mul|add|AddN|Sqrt)\w*(?:/|$)",
   "vocabulary and look-ups": r".*(?:masked_lm|embedding|SparseSoftmax|ArgMax|MatMul)",
 }
-_REST = "calls, scalars and others"
+_OTHER_PARTS = "calls, scalars and others"
 _LIBTPU_FLAGS = os.environ.get("LIBTPU_INIT_ARGS", "")
 
 
-def part_of(op_name: str) -> str:
-  name = op_name.partition(";")[0].removeprefix("StatefulPartitionedCall/")
-  return next((part for part, pattern in _PARTS.items() if re.match(pattern, name)), _REST)
+class _Measured(NamedTuple):
+  """What is printed of a program, and its instructions."""
+
+  figures: dict[str, Any]
+  instructions: Sequence[Scheduled]
 
 
-def sums(instructions: Iterable[Scheduled]) -> dict[str, float]:
-  """Million cycles: all, rows of the matrix unit, waits for HBM, and other ones."""
-  found: dict[str, float] = dict.fromkeys(
-    ("cycles", "matrix_rows", "waits_for_hbm", "other_issue"), 0.0
+def _measure() -> Mapping[str, Any]:
+  choice = commands.from_flags(ModelChoice)
+  measured: dict[str, _Measured] = {}
+  for name in _TOPOLOGIES.value:
+    topology = parse_topology(name)
+    if _HLO.value:
+      program = pathlib.Path(_HLO.value).read_bytes()
+      measured[topology.name] = _compiled_figures(topology, program)
+    else:
+      measured[topology.name] = _step_figures(choice.config(), topology)
+  if _CSV.value:
+    _write_instructions(_CSV.value, measured)
+
+  # Another package's program has sizes that its name may tell.
+  described = {"hlo": pathlib.Path(_HLO.value).name} if _HLO.value else choice.to_dict()
+  figures = {name: of_topology.figures for name, of_topology in measured.items()}
+  return described | {"topologies": figures}
+
+
+def _step_figures(config: AlbertConfig, topology: Topology) -> _Measured:
+  """The step of the flags, in the compiler and by the planner's formula."""
+  shape = _shape(config, topology)
+  compiled = _compiled_figures(topology, lower_train_step(config, shape))
+  formula_cycles = estimate.cycles(config, shape, topology.chip)
+  formula_bytes = estimate.memory(config, shape, topology.chip)
+  figures = dataclasses.asdict(shape) | compiled.figures
+  figures["formula_million_cycles"] = round(formula_cycles / 1e6, 3)
+  figures["formula_gib"] = round(formula_bytes / GIB, 3)
+  return _Measured(figures, compiled.instructions)
+
+
+def _shape(config: AlbertConfig, topology: Topology) -> StepShape:
+  """The step of the flags, or the planner's micro-batches of --train_batch_size."""
+  shape = commands.from_flags(StepShape)
+  if not _TRAIN_BATCH_SIZE.value:
+    return shape
+  # The examples of a core, from which the planner makes micro-batches.
+  examples = _TRAIN_BATCH_SIZE.value // topology.num_cores
+  undivided = dataclasses.replace(
+    shape, per_core_batch_size=examples, gradient_accumulation_steps=1
   )
-  for each in instructions:
-    waiting = max(each.memory_cycles - each.issue_cycles, 0.0)
-    found["cycles"] += each.cycles
-    found["matrix_rows"] += each.runs * each.matrix_cycles
-    found["waits_for_hbm"] += each.runs * waiting
-    found["other_issue"] += each.runs * (each.issue_cycles - each.matrix_cycles)
-  return {name: round(value / 1e6, 3) for name, value in found.items()}
+  return plan.fastest_micro_batches(config, undivided, topology.chip)
 
 
-def measure(topology: Topology, hlo: bytes) -> tuple[dict[str, Any], tuple[Scheduled, ...]]:
+def _compiled_figures(topology: Topology, hlo: bytes) -> _Measured:
+  """Compiles a program and reads its schedule."""
   with tempfile.TemporaryDirectory() as folder:
+    # libtpu reads this variable when the compiler's process starts.
     os.environ["LIBTPU_INIT_ARGS"] = f"{_LIBTPU_FLAGS} {dump_flags(folder)}".strip()
     compiled = compile_hlo(hlo, topology.name, python=_COMPILER_PYTHON.value)
     schedule = final_schedule(compiled.program, pathlib.Path(folder), topology.chip)
@@ -97,61 +131,70 @@ def measure(topology: Topology, hlo: bytes) -> tuple[dict[str, Any], tuple[Sched
       f"A final schedule is needed. Received: none for {topology.name}, {compiled.required_bytes / GIB:.2f} GiB. "
       "Use libtpu 0.0.51, and a batch that fits."
     )
-  rows = sum(each.runs * each.matrix_cycles for each in schedule.instructions)
-  parts: dict[str, list[Scheduled]] = collections.defaultdict(list)
-  for each in schedule.instructions:
-    parts[part_of(each.op_name)].append(each)
-  return {
+
+  matrix_cycles = sum(step.runs * step.matrix_cycles for step in schedule.instructions)
+  estimated = estimated_cycles(compiled.program)
+  figures = {
     "million_cycles": round(schedule.cycles / 1e6, 3),
     "milliseconds": round(1e3 * schedule.cycles / topology.chip.clock_hz, 3),
-    "share_of_peak": round(rows / schedule.cycles, 3),
+    "share_of_peak": round(matrix_cycles / schedule.cycles, 3),
     "million_cycles_without_waits": round(schedule.issue_cycles / 1e6, 3),
     "million_cycles_of_hbm": round(schedule.memory_cycles / 1e6, 3),
-    "million_cycles_estimated_before": round(estimated_cycles(compiled.program) / 1e6, 3),
+    "million_cycles_estimated_before": round(estimated / 1e6, 3),
     "temporary_gib": round(compiled.temporary_bytes / GIB, 3),
     "required_gib": round(compiled.required_bytes / GIB, 3),
     "compile_s": round(compiled.compile_seconds, 1),
-    "parts": {part: sums(parts[part]) for part in (*_PARTS, _REST) if part in parts},
-    "all": sums(schedule.instructions),
-  }, schedule.instructions
+    "parts": _sums_of_parts(schedule.instructions),
+    "all": _sums(schedule.instructions),
+  }
+  return _Measured(figures, schedule.instructions)
 
 
-def planned(config: AlbertConfig, topology: Topology) -> StepShape:
-  """The step of the flags, or the planner's micro-batches of --train_batch_size."""
-  shape = commands.from_flags(StepShape)
-  if not _TRAIN_BATCH_SIZE.value:
-    return shape
-  examples = _TRAIN_BATCH_SIZE.value // topology.num_cores
-  whole = dataclasses.replace(shape, per_core_batch_size=examples, gradient_accumulation_steps=1)
-  return plan.fastest_micro_batches(config, whole, topology.chip)
+def _sums_of_parts(instructions: Sequence[Scheduled]) -> dict[str, dict[str, float]]:
+  by_part = collections.defaultdict(list)
+  for instruction in instructions:
+    by_part[_part_of(instruction.op_name)].append(instruction)
+  # In the order of a step, not of the schedule.
+  return {part: _sums(by_part[part]) for part in [*_PARTS, _OTHER_PARTS] if part in by_part}
 
 
-def benchmark() -> dict[str, Any]:
-  model, found = commands.from_flags(ModelChoice), {}
-  for topology in map(parse_topology, _TOPOLOGIES.value):
-    if _HLO.value:
-      found[topology.name] = measure(topology, pathlib.Path(_HLO.value).read_bytes())
-      continue
-    shape = planned(model.config(), topology)
-    figures, instructions = measure(topology, lower_train_step(model.config(), shape))
-    cycles = estimate.cycles(model.config(), shape, topology.chip)
-    required_bytes = estimate.memory(model.config(), shape, topology.chip)
-    figures |= {
-      "formula_million_cycles": round(cycles / 1e6, 3),
-      "formula_gib": round(required_bytes / GIB, 3),
-    }
-    found[topology.name] = {**dataclasses.asdict(shape), **figures}, instructions
-  if _CSV.value:
-    with open(_CSV.value, "w", newline="", encoding="utf-8") as stream:
-      writer = csv.writer(stream)
-      writer.writerow(["topology", "part", "cycles", *Scheduled._fields])
-      for topology_name, (_, instructions) in found.items():
-        for each in sorted(instructions, key=lambda each: -each.cycles):
-          row = [math.ceil(value) if isinstance(value, float) else value for value in each]
-          writer.writerow([topology_name, part_of(each.op_name), math.ceil(each.cycles), *row])
-  program = {"hlo": pathlib.Path(_HLO.value).name} if _HLO.value else model.to_dict()
-  return {**program, "topologies": {topology: figures for topology, (figures, _) in found.items()}}
+def _part_of(op_name: str) -> str:
+  name = op_name.partition(";")[0].removeprefix("StatefulPartitionedCall/")
+  for part, pattern in _PARTS.items():
+    if re.match(pattern, name):
+      return part
+  return _OTHER_PARTS
+
+
+def _sums(instructions: Sequence[Scheduled]) -> dict[str, float]:
+  """Million cycles: all, rows of the matrix unit, waits for HBM, and other ones."""
+  sums = dict.fromkeys(("cycles", "matrix_rows", "waits_for_hbm", "other_issue"), 0.0)
+  for instruction in instructions:
+    runs = instruction.runs
+    waiting = max(instruction.memory_cycles - instruction.issue_cycles, 0.0)
+    sums["cycles"] += instruction.cycles
+    sums["matrix_rows"] += runs * instruction.matrix_cycles
+    sums["waits_for_hbm"] += runs * waiting
+    sums["other_issue"] += runs * (instruction.issue_cycles - instruction.matrix_cycles)
+  return {name: round(cycles / 1e6, 3) for name, cycles in sums.items()}
+
+
+def _write_instructions(path: str, measured: Mapping[str, _Measured]) -> None:
+  """A row for each instruction, those with the most cycles first."""
+  with open(path, "w", newline="", encoding="utf-8") as stream:
+    writer = csv.writer(stream)
+    writer.writerow(["topology", "part", "cycles", *Scheduled._fields])
+    for topology_name, of_topology in measured.items():
+      for instruction in sorted(of_topology.instructions, key=_longest_first):
+        part = _part_of(instruction.op_name)
+        # Whole cycles: fractions come from bytes over bandwidth.
+        cells = [math.ceil(cell) if isinstance(cell, float) else cell for cell in instruction]
+        writer.writerow([topology_name, part, math.ceil(instruction.cycles), *cells])
+
+
+def _longest_first(instruction: Scheduled) -> float:
+  return -instruction.cycles
 
 
 if __name__ == "__main__":
-  common.run(benchmark)
+  measuring.run(_measure)

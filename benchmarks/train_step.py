@@ -14,22 +14,22 @@ Example:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-import math
+import json
 import os
 import resource
 import statistics
 import subprocess
 import sys
-import time
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 from absl import flags
-import common
 import keras
-from step_contenders import FLOOR, FLOPS_MARK, Batch, Step, Work, contenders
+import measuring
+import step_contenders
+from step_contenders import FLOOR, Contender, Work
 
 from albert_tf.compat import STACK
 from albert_tf.configs import SIZES, AlbertConfig
@@ -54,137 +54,213 @@ _WORKER = flags.DEFINE_string(
 )
 _ONLY = flags.DEFINE_list("only", [], "Contenders to run; empty: all that are installed.")
 
-_MARK, _MEMORY_MARK = "step: ", "peak bytes: "
+_DTYPES = ("float32", "bfloat16")
+_MARK = "worker: "  # At the start of a worker's answers: packages print lines of their own.
+_BYTES_OF_MAXRSS = 1 if sys.platform == "darwin" else 1024  # The unit that the system counts in.
+
+
+def _measure() -> Mapping[str, Any] | None:
+  if _WORKER.value:
+    name, dtype = _WORKER.value.split(".")
+    _work(name, dtype)
+    return None
+  if set(_DTYPE.value) - set(_DTYPES):
+    raise UserError(f"--dtype takes {', '.join(_DTYPES)}. Received: {', '.join(_DTYPE.value)}.")
+
+  # What is installed here, and why the rest is left out.
+  offers = {dtype: step_contenders.offers(_work_of(dtype)) for dtype in _DTYPE.value}
+  left_out: dict[str, str] = {}
+  for of_dtype in offers.values():
+    left_out |= of_dtype.left_out
+  _check_only([name for of_dtype in offers.values() for name in of_dtype.makers])
+
+  # Workers of all precisions take turns, so that what bfloat16 gains is measured too.
+  workers = {}
+  for dtype, of_dtype in offers.items():
+    for name in of_dtype.makers:
+      # The floor runs always: a step is compared with it.
+      if not _ONLY.value or name in _ONLY.value or name == FLOOR:
+        workers[f"{name}.{dtype}"] = Worker(f"{name}.{dtype}", sys.argv)
+  results = _time_steps(workers)
+  figures = {
+    "size": _SIZE.value,
+    "stack": STACK,
+    "batch_size": _BATCH_SIZE.value,
+    "max_seq_length": _MAX_SEQ_LENGTH.value,
+    "cpu_count": os.cpu_count(),
+  }
+  for dtype in _DTYPE.value:
+    figures[dtype] = _figures_of_dtype(results, dtype)
+  figures["left_out"] = left_out
+  return figures
+
+
+def _work_of(dtype: str) -> Work:
+  config = AlbertConfig.from_name(_SIZE.value)
+  batch = step_contenders.random_batch(
+    config,
+    size=_BATCH_SIZE.value,
+    length=_MAX_SEQ_LENGTH.value,
+    num_predictions=_PREDICTIONS.value,
+  )
+  return Work(config, batch, dtype)
+
+
+def _check_only(names: Sequence[str]) -> None:
+  unknown = sorted(set(_ONLY.value) - set(names))
+  if unknown:
+    known = ", ".join(dict.fromkeys(names))
+    raise UserError(f"--only takes {known}. Received: {', '.join(unknown)}.")
+
+
+# ---------------------------------------------------------------------- processes
 
 
 class Worker:
   """A contender in a process of its own, so that thread pools of several frameworks do not disturb each other."""
 
   def __init__(self, name: str, arguments: Sequence[str]):
-    command = [sys.executable, *arguments, f"--worker={name}"]
+    # This command again, with the flags it was given.
+    command = [sys.executable] + list(arguments) + [f"--worker={name}"]
     self._process = subprocess.Popen(
       command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    self.flops = 0.0  # Operations of a step's matrix products, where they can be counted.
+    self.flops: float = self._answer()["flops"]
 
-  def step(self) -> tuple[float, float, float]:
-    """Runs one step: (seconds, seconds of CPU over all threads, loss)."""
-    requests, answers = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
-    print("step", file=requests, flush=True)
-    for line in answers:
+  def step(self) -> dict[str, float]:
+    """Runs one step: its seconds by both clocks ("wall", "cpu"), and its "loss"."""
+    print("step", file=cast(IO[str], self._process.stdin), flush=True)
+    return self._answer()
+
+  def close(self) -> float:
+    """Ends the process; returns the most memory that it held, in GiB."""
+    # The end of its input is the end of its loop.
+    cast(IO[str], self._process.stdin).close()
+    peak_bytes = self._answer()["peak_bytes"]
+    self._process.wait(timeout=300)
+    return round(peak_bytes / 2**30, 2)
+
+  def _answer(self) -> dict[str, float]:
+    for line in cast(IO[str], self._process.stdout):
       if line.startswith(_MARK):
-        seconds, cpu_seconds, loss = map(float, line.removeprefix(_MARK).split())
-        return seconds, cpu_seconds, loss
-      if line.startswith(FLOPS_MARK):
-        self.flops = float(line.removeprefix(FLOPS_MARK))
+        answer: dict[str, float] = json.loads(line.removeprefix(_MARK))
+        return answer
     raise RuntimeError(
       f"A contender ended early, with status {self._process.wait()}; its error is above."
     )
 
-  def close(self) -> float:
-    """Ends it; returns the most memory that it held, in GiB."""
-    written, _ = self._process.communicate(timeout=300)
-    (line,) = [line for line in written.splitlines() if line.startswith(_MEMORY_MARK)]
-    return round(int(line.removeprefix(_MEMORY_MARK)) / 2**30, 2)
 
-
-def work(make: Callable[[], Step]) -> None:
-  """The worker's side: a step and its time for each line of standard input."""
-  step = make()
+def _work(name: str, dtype: str) -> None:
+  """The worker's side: a step for each line of standard input."""
+  # Before a layer is made. PyTorch's contender reads its precision from `Work`.
+  if dtype != "float32":
+    keras.mixed_precision.set_global_policy(f"mixed_{dtype}")
+  contender = step_contenders.offers(_work_of(dtype)).makers[name]()
+  _tell(flops=contender.flops)
   for _ in sys.stdin:
-    started, cpu_started = time.perf_counter(), time.process_time()
-    loss = float(step())
-    print(_MARK, time.perf_counter() - started, time.process_time() - cpu_started, loss, flush=True)
-  kibibyte = 1 if sys.platform == "darwin" else 1024  # The unit of ru_maxrss.
-  print(_MEMORY_MARK, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kibibyte, flush=True)
+    _tell(**_timed_step(contender))
+  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  _tell(peak_bytes=peak * _BYTES_OF_MAXRSS)
 
 
-def measure(workers: dict[str, Worker], rounds: int) -> dict[str, dict[str, float]]:
-  """Seconds of a step, the contenders taking turns so that a busy machine slows all alike."""
-  results: dict[str, dict[str, float]] = {}
-  for name, worker in workers.items():
-    seconds, _, loss = worker.step()
-    results[name] = {"first_step_s": round(seconds, 2), "first_loss": round(loss, 4)}
+def _timed_step(contender: Contender) -> dict[str, float]:
+  loss = 0.0
+
+  def step() -> None:
+    nonlocal loss
+    loss = float(contender.step())
+
+  times = measuring.timed(step)
+  return {"wall": times.wall, "cpu": times.cpu, "loss": loss}
+
+
+def _tell(**values: float) -> None:
+  print(_MARK + json.dumps(values), flush=True)
+
+
+# ---------------------------------------------------------------------- figures
+
+
+class Result(NamedTuple):
+  """A contender's steps."""
+
+  first_seconds: float  # The first step compiles, where a package does so.
+  first_loss: float
+  median_seconds: float
+  best: measuring.Times
+  flops: float
+  peak_gib: float
+
+
+def _time_steps(workers: Mapping[str, Worker]) -> dict[str, Result]:
+  """Results by the worker's name; the workers take turns."""
+  first = {name: worker.step() for name, worker in workers.items()}
+  for worker in workers.values():
     worker.step()  # Warm-up.
-  for name, measured in common.in_turn(
-    {name: worker.step for name, worker in workers.items()}, rounds
-  ).items():
-    wall, cpu = [m[0] for m in measured], min(m[1] for m in measured)
-    results[name] |= {"median_s": round(statistics.median(wall), 4), "best_s": round(min(wall), 4)}
-    results[name]["cpu_s"] = round(
-      cpu, 4
-    )  # Says more than the wall clock when others use the machine.
+  steps = {name: worker.step for name, worker in workers.items()}
+  results = {}
+  for name, answers in measuring.in_turn(steps, _ROUNDS.value).items():
+    times = [measuring.Times(answer["wall"], answer["cpu"]) for answer in answers]
+    results[name] = Result(
+      first_seconds=first[name]["wall"],
+      first_loss=first[name]["loss"],
+      median_seconds=statistics.median(of_step.wall for of_step in times),
+      best=measuring.best(times),
+      flops=workers[name].flops,
+      peak_gib=workers[name].close(),
+    )
   return results
 
 
-def compare(
-  results: Mapping[str, Mapping[str, float]], workers: Mapping[str, Worker], key: str
-) -> Any:
-  """A precision: the rate of the products, our floor by it, and how much longer than that ours and others take."""
-  seconds = {name: values[key] for name, values in results.items()}
-  ours = {name: value for name, value in seconds.items() if name.startswith("albert_tf")}
-  best = min(ours.values(), default=math.nan)
-  found: dict[str, Any] = {
-    "over_ours": {
-      name: round(value / best, 2)
-      for name, value in seconds.items()
-      if name != FLOOR and name not in ours
-    }
+def _figures_of_dtype(results: Mapping[str, Result], dtype: str) -> dict[str, Any]:
+  """The steps of a precision, and how they compare by both clocks."""
+  of_dtype = {
+    name.removesuffix(f".{dtype}"): result
+    for name, result in results.items()
+    if name.endswith(f".{dtype}")
   }
-  if FLOOR in seconds and ours:
-    rate = workers[FLOOR].flops / seconds[FLOOR]
-    floor = min(workers[name].flops for name in ours) / rate
-    found |= {"gflop_per_s": round(rate / 1e9, 1), "floor_s": round(floor, 4)}
-    found["over_floor"] = {name: round(value / floor, 2) for name, value in ours.items()}
-  return found
-
-
-def benchmark() -> dict[str, Any] | None:
-  config = AlbertConfig.from_name(_SIZE.value)
-  batch = Batch(config, (_BATCH_SIZE.value, _MAX_SEQ_LENGTH.value), _PREDICTIONS.value)
-  if _WORKER.value:
-    name, dtype = _WORKER.value.split(".")
-    if dtype != "float32":
-      keras.mixed_precision.set_global_policy(f"mixed_{dtype}")
-    make = contenders(Work(config, batch, dtype))[name]
-    assert callable(make)
-    work(make)
-    return None
-  if set(_DTYPE.value) - {"float32", "bfloat16"}:
-    raise UserError(f"--dtype takes float32, bfloat16. Received: {', '.join(_DTYPE.value)}.")
-  left_out, workers = {}, {}
-  offers = {dtype: contenders(Work(config, batch, dtype)) for dtype in _DTYPE.value}
-  known = list(dict.fromkeys(name for offered in offers.values() for name in offered))
-  unknown = sorted(set(_ONLY.value) - set(known))
-  if unknown:
-    raise UserError(f"--only takes {', '.join(known)}. Received: {', '.join(unknown)}.")
-  for dtype, offered in offers.items():
-    for name, make in offered.items():
-      if isinstance(make, str):
-        left_out[name] = make
-      elif not _ONLY.value or name in (FLOOR, *_ONLY.value):
-        workers[f"{name}.{dtype}"] = Worker(f"{name}.{dtype}", sys.argv)
-  results = measure(workers, _ROUNDS.value)
-  for name, worker in workers.items():
-    results[name]["peak_gib"] = worker.close()
-  shown: dict[str, Any] = {}
-  for dtype in _DTYPE.value:
-    within = {name.split(".")[0]: name for name in workers if name.endswith(f".{dtype}")}
-    values = {short: results[name] for short, name in within.items()}
-    some = {short: workers[name] for short, name in within.items()}
-    shown[dtype] = {"steps": values} | {
-      key: compare(values, some, key) for key in ("best_s", "cpu_s")
+  steps = {
+    name: {
+      "first_step_s": round(result.first_seconds, 2),
+      "first_loss": round(result.first_loss, 4),
+      "median_s": round(result.median_seconds, 4),
+      "best_s": round(result.best.wall, 4),
+      # Says more than the wall clock when others use the machine.
+      "cpu_s": round(result.best.cpu, 4),
+      "peak_gib": result.peak_gib,
     }
+    for name, result in of_dtype.items()
+  }
   return {
-    "size": _SIZE.value,
-    "stack": STACK,
-    "batch_size": _BATCH_SIZE.value,
-    "max_seq_length": _MAX_SEQ_LENGTH.value,
-    "cpu_count": os.cpu_count(),
-    **shown,
-    "left_out": left_out,
+    "steps": steps,
+    "best_s": _compared(of_dtype, lambda result: result.best.wall),
+    "cpu_s": _compared(of_dtype, lambda result: result.best.cpu),
   }
+
+
+def _compared(
+  results: Mapping[str, Result], seconds_of: Callable[[Result], float]
+) -> dict[str, Any]:
+  """How much longer others take than our best step, and ours than its floor."""
+  seconds = {name: seconds_of(result) for name, result in results.items()}
+  ours = [name for name in seconds if name.startswith("albert_tf")]
+  if not ours:
+    return {}
+  # With XLA or without: a user takes the quicker one.
+  best = min(seconds[name] for name in ours)
+  over_ours = {
+    name: round(seconds[name] / best, 2) for name in seconds if name != FLOOR and name not in ours
+  }
+  compared: dict[str, Any] = {"over_ours": over_ours}
+  if FLOOR in seconds:
+    # The rate of plain products, and the time of our step's products at that rate.
+    rate = results[FLOOR].flops / seconds[FLOOR]
+    floor_seconds = min(results[name].flops for name in ours) / rate
+    compared["gflop_per_s"] = round(rate / 1e9, 1)
+    compared["floor_s"] = round(floor_seconds, 4)
+    compared["over_floor"] = {name: round(seconds[name] / floor_seconds, 2) for name in ours}
+  return compared
 
 
 if __name__ == "__main__":
-  common.run(benchmark)
+  measuring.run(_measure)
