@@ -18,6 +18,7 @@ from albert_tf.configs.task import RESULTS_FILE, TaskSpec, best_run
 from albert_tf.errors import UserError
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.runs.settings import DistributionConfig
+from albert_tf.serving.settings import Precision
 from albert_tf.settings import Settings, setting
 
 # They import TensorFlow, which would make --help slow.
@@ -55,6 +56,11 @@ class Request(Settings):
   export: bool = setting(
     True,
     "After training, export a SavedModel to saved_model/1; with another best seed to the next number.",
+  )
+  precision: Precision = setting(
+    "float32",
+    "Numbers of the export's products: see export_saved_model.py. The evaluation data show how near it is to "
+    "float32.",
   )
   ensemble_of: tuple[str, ...] = setting(
     (),
@@ -285,6 +291,10 @@ def _export(task: "FineTuningTask", request: Request) -> None:
   # Hide TensorFlow's messages of saving.
   logging.set_verbosity(logging.ERROR)
   path = os.path.join(folder, str(newest + 1))
-  open_model(task.spec.export_kind, request.output_dir).export(path)
+  model = open_model(task.spec.export_kind, request.output_dir)
+  if request.precision == "float32":
+    model.export(path)
+  else:
+    model.export(path, precision=request.precision, calibration=task.features("eval"), verbose=True)
   json_files.write(results_path, results | {EXPORTED_VERSION: newest + 1})
   print(f"SavedModel: {path}")

@@ -1,11 +1,13 @@
 """Settings of exports. Imports no TensorFlow, so that `--help` is fast."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from albert_tf.configs.task import EXPORT_KINDS
 from albert_tf.errors import check_names
 from albert_tf.settings import Settings, setting
+
+Precision: TypeAlias = Literal["float32", "bfloat16", "int8"]
 
 
 class ExportSource(Settings):
@@ -36,7 +38,7 @@ class ExportSettings(Settings):
     "serving_default has the greatest. Default: the model's number.",
     minimum=1,
   )
-  precision: Literal["float32", "bfloat16", "int8"] = setting(
+  precision: Precision = setting(
     "float32",
     "Numbers of the products in the layers. int8 and bfloat16 answer faster on CPUs that have them, and need "
     "texts to compare with float32 (docs/cpu_serving.md).",
