@@ -29,13 +29,7 @@ from albert_tf.configs import AlbertConfig
 
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Where everything is written.", required=True)
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "A run each.")
-_START_STEPS = flags.DEFINE_integer(
-  "start_steps", 4000, "Updates of the two layers from which all runs start.", lower_bound=1
-)
 _STEPS = flags.DEFINE_integer("num_train_steps", 1000, "Updates of a run.", lower_bound=1)
-_REQUESTS = flags.DEFINE_integer(
-  "requests", 50, "Requests at each depth; the median counts.", lower_bound=1
-)
 _ROOT = pathlib.Path(__file__).parents[1]
 # 3 is between the depths that are trained, and 6 is deeper than the model.
 _DEPTHS = (1, 2, 3, 4, 6)
@@ -45,6 +39,8 @@ _ARMS = {"fixed": "", "train_depths": "1,2,4"}
 _DEMO = "--flagfile=recipes/demo.flags"
 # A third of the demo's learning rate: the two layers at the start are trained already.
 _FOUR_LAYERS = ("--num_hidden_layers=4", "--learning_rate=0.002", "--num_warmup_steps=100")
+_START_STEPS = 4000  # Of the two layers from which all runs start.
+_REQUESTS = 50  # At each depth; the median counts.
 _TEXT = b"Returns a list of all the [MASK] in the directory."
 
 # Depth → figure → its value in each run.
@@ -57,7 +53,7 @@ def _measure() -> Mapping[str, Any]:
   records = _records(folder)
   start = os.path.join(folder, "start")
   # A finished run is not made again: run_pretrain.py sees that nothing is left to do.
-  _pretrain(start, records, _DEMO, f"--num_train_steps={_START_STEPS.value}")
+  _pretrain(start, records, _DEMO, f"--num_train_steps={_START_STEPS}")
   masked_lm = {"start": _figures([start], records)}
   for arm, depths in _ARMS.items():
     runs = [os.path.join(folder, f"{arm}_{seed}") for seed in _SEEDS.value]
@@ -116,9 +112,8 @@ def _pretrain(run: str, records: str, *flags: str) -> None:
     f"--output_dir={run}",
   ]
   command.extend(flags)
-  subprocess.run(
-    command, cwd=_ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-  )
+  # Its progress is not shown, but its errors are.
+  subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
 def _figures(runs: Sequence[str], records: str) -> _Figures:
@@ -179,7 +174,7 @@ def _request_times(model: Any, depths: Sequence[int]) -> dict[int, float]:
     sides = {
       str(depth): functools.partial(loaded.run, f"depth_{depth}", request) for depth in depths
     }
-    times = measuring.median_times(sides, _REQUESTS.value)
+    times = measuring.median_times(sides, _REQUESTS)
   return {depth: round(1e3 * times[str(depth)].wall, 2) for depth in depths}
 
 

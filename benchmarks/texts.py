@@ -11,11 +11,11 @@ Documents = list[list[str]]  # Sentences of each.
 
 
 def data_tool(name: str, *options: str) -> None:
-  """Runs a command of tfrecords_tools as a user does, without its output."""
+  """Runs a command of tfrecords_tools as a user does."""
   command = [sys.executable, "-m", f"tfrecords_tools.{name}"]
   command.extend(options)
-  # A benchmark's standard output is its JSON line.
-  subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+  # A benchmark's standard output is its JSON line. Errors are shown.
+  subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def installed_documentation(directory: str, *, megabytes: float) -> Documents:

@@ -153,14 +153,6 @@ def test_early_exit():
   assert (half["mean_layers"], half["ideal"]) == (7.0, 1.71)
 
 
-@nightly
-def test_depth(tmp_path):
-  flags = ("--start_steps=1", "--num_train_steps=1", "--seeds=1", "--requests=1")
-  figures = printed_line("benchmarks/depth.py", f"--output_dir={tmp_path}", *flags)
-  assert set(figures["masked_lm"]) == {"start", "fixed", "train_depths"}
-  assert set(figures["milliseconds"]["base"]) == {"4", "8", "12"}
-
-
 @slow
 @needs_host_xla
 @needs_compiler
