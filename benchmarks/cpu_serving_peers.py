@@ -108,7 +108,11 @@ def _export(config: Mapping[str, Any], folder: str) -> None:
     dynamo=False,
   )
   fused = optimizer.optimize_model(
-    _onnx_path(folder), model_type="bert", num_heads=config["num_attention_heads"], opt_level=1
+    _onnx_path(folder),
+    model_type="bert",
+    num_heads=config["num_attention_heads"],
+    hidden_size=config["hidden_size"],
+    opt_level=1,
   )
   fused.save_model_to_file(_onnx_path(folder, "fused"))
 
@@ -136,6 +140,7 @@ def _onnx_float32(config: Mapping[str, Any], folder: str) -> Answer:
 
 def _onnx_int8(config: Mapping[str, Any], folder: str) -> Answer:
   """Weights of 8 bits; ranges of the inputs are found in each call (dynamic)."""
+  import onnx
   from onnxruntime.quantization import QuantType, quantize_dynamic
 
   del config
@@ -146,8 +151,12 @@ def _onnx_int8(config: Mapping[str, Any], folder: str) -> Answer:
       path,
       weight_type=QuantType.QInt8,
       per_channel=True,
-      extra_options={"MatMulConstBOnly": True},
+      # Shapes are not known behind the fused operators of ONNX Runtime.
+      extra_options={"MatMulConstBOnly": True, "DefaultTensorType": onnx.TensorProto.FLOAT},
     )
+    kinds = [node.op_type for node in onnx.load(path).graph.node]
+    if "DynamicQuantizeLinear" not in kinds and "QAttention" not in kinds:
+      raise RuntimeError(f"Nothing was quantized in {path}.")
   return _onnx_answer(path)
 
 
