@@ -82,7 +82,7 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
     (
       "a.jsonl",
       '{"text": "x", "label": 1}\n{"text": "y", "label": 1}\n',
-      "Received: 1 .*--label_names",
+      "Received: 1 .*--problem=regression",
     ),
     # What would be a class of its own, or train on nothing.
     ("a.jsonl", '{"text": "x", "label": 1}\n\n{"text": "y"}\n', "none in line 3 of .*and 0 more"),

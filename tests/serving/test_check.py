@@ -62,7 +62,7 @@ def test_the_command_says_what_is_wrong(
 
   specs = {"serving_default": base.strings("text"), "tokens": base.ids(*base.TOKEN_KEYS)}
   functions = {
-    name: types.SimpleNamespace(input_signature=inputs, python_function=zeros)
+    name: types.SimpleNamespace(tolerance=1e-5, input_signature=inputs, python_function=zeros)
     for name, inputs in specs.items()
   }
   write_golden(str(wrong), recorded_calls(functions, config))
@@ -91,11 +91,11 @@ def test_ops_of_python_and_of_other_libraries_are_found(tmp_path: pathlib.Path) 
       return {"y": tf.reshape(tf.numpy_function(lambda a: a, [x], tf.float32), [-1])}
 
   tf.saved_model.save(Module(), str(tmp_path / "1"), signatures={"serving_default": Module().call})
-  export = types.SimpleNamespace(ops=ops_of(str(tmp_path / "1")), foreign_ops=set())
+  export = types.SimpleNamespace(tolerance=1e-5, ops=ops_of(str(tmp_path / "1")), foreign_ops=set())
   with pytest.raises(CheckFailed, match="PyFunc"):
     checks.check_ops(export)
   foreign_ops = {"RegexSplitWithOffsets", "SentencepieceOp"}
-  export = types.SimpleNamespace(ops={"MatMul"}, foreign_ops=foreign_ops)
+  export = types.SimpleNamespace(tolerance=1e-5, ops={"MatMul"}, foreign_ops=foreign_ops)
   with pytest.raises(CheckFailed, match="'RegexSplitWithOffsets'"):
     checks.check_ops(export)
 
@@ -105,7 +105,7 @@ def test_rows_that_depend_on_others_are_found() -> None:
     return {"y": inputs["x"] + len(inputs["x"])}
 
   call = Call("s", {"x": np.ones([2, 1], np.float32)}, {})
-  export = types.SimpleNamespace(golden=[call], run=run)
+  export = types.SimpleNamespace(tolerance=1e-5, golden=[call], run=run)
   with pytest.raises(CheckFailed, match=r"row 0 .*y .* 5\.00e-01"):
     checks.check_batches(export)
 
@@ -116,9 +116,9 @@ def test_equal_scores_may_change_places() -> None:
   def outputs(*ends: int) -> dict[str, np.ndarray]:
     return {"ends": np.array([ends], np.int32), "scores": scores}
 
-  assert checks.largest_difference("s", outputs(1, 3, 2, 4), outputs(1, 2, 3, 4)) == 0
+  assert checks.largest_difference("s", outputs(1, 3, 2, 4), outputs(1, 2, 3, 4), 1e-5) == 0
   with pytest.raises(CheckFailed, match=r"ends is .*2.* instead of .*1"):
-    checks.largest_difference("s", outputs(2, 1, 3, 4), outputs(1, 2, 3, 4))
+    checks.largest_difference("s", outputs(2, 1, 3, 4), outputs(1, 2, 3, 4), 1e-5)
 
 
 def test_warm_up_requests_are_of_every_signature(exported) -> None:
