@@ -27,9 +27,9 @@ from albert_tf.pipelines.fresh_masks import FreshMasks
 from albert_tf.pipelines.record_index import build_record_index
 from albert_tf.records import PretrainingSpec, RecordRules, frame_record, read_records
 from albert_tf.records import features as names
-from albert_tf.records.encode import encode_packed, pack_varints
 from albert_tf.records.masking import MaskingConfig, ngram_probabilities
 from albert_tf.records.parse import decode_example, feature_description, parse_pretraining_batch
+from albert_tf.records.tfrecord import encode_packed, pack_varints
 
 _RECORDS = flags.DEFINE_list(
   "records", None, "Files of the example layout; default: random ones of length 512."

@@ -1,4 +1,7 @@
-"""Base class of the task models: an encoder with one head. `tasks.py` has the tasks."""
+"""Base class of the task models: an encoder with one head. `tasks.py` has the tasks.
+
+Its own head is that of classification; SQuAD's are in `squad_heads.py`.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import contextlib
@@ -16,19 +19,49 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.keras_api.examples import Examples
-from albert_tf.keras_api.heads import ClassificationHead
 from albert_tf.keras_api.loading import take_task_fields
 from albert_tf.keras_api.logits import loss_object
 from albert_tf.keras_api.predictor import Predictor
 from albert_tf.keras_api.text_model import Options, TextModel, has_batches
 from albert_tf.keras_api.training_step import train_step
 from albert_tf.modeling import Encoder
-from albert_tf.modeling.dropout import resolve_seed, split_seed
+from albert_tf.modeling.dropout import Seed, dropout, resolve_seed, split_seed
 from albert_tf.modeling.early_exit import EXIT_RULES, EarlyOutputs, answer_early
+from albert_tf.modeling.layers import RowsHead
 from albert_tf.modeling.text_inputs import Inputs, text_inputs
 
 # The input of an answer that may stop early: the confidence above which a row stops, float32 [B].
 _THRESHOLD = "exit_threshold"
+
+
+class ClassificationHead(RowsHead):
+  r"""Logits $\mathrm{dropout}(\text{pooled}) W^T + b$ of C classes, or one value.
+
+  Args:
+    config: the encoder's configuration.
+    num_labels: C; 1 for regression and for multiple choice (one score for each choice).
+    classifier_dropout: dropout rate, 0.1 in every recipe of the paper ("Classifier DR").
+
+  Call args:
+    pooled_output: `[B, H]`.
+    training, seed: see `AlbertEncoder`.
+
+  Returns:
+    float32 `[B, C]`.
+
+  Reference: ALBERT appendix, downstream hyper-parameters; the original's `run_classifier` and
+  `run_race`.
+  """
+
+  def __init__(
+    self, config: AlbertConfig, *, num_labels: int, classifier_dropout: float = 0.1, **kwargs: Any
+  ):
+    super().__init__(config, rows=num_labels, **kwargs)
+    self.classifier_dropout = classifier_dropout
+
+  def call(self, pooled_output: tf.Tensor, training: bool = False, seed: Seed = None) -> tf.Tensor:
+    seed = resolve_seed(seed, training=training)
+    return super().call(dropout(pooled_output, self.classifier_dropout, seed))
 
 
 class TaskModel(TextModel):

@@ -17,7 +17,6 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError, whole_number
 from albert_tf.keras_api import answers
 from albert_tf.keras_api.examples import Examples
-from albert_tf.keras_api.heads import NEVER, SpanHead, Squad2Head, squad_losses
 from albert_tf.keras_api.labels import (
   as_array,
   class_ids,
@@ -31,6 +30,7 @@ from albert_tf.keras_api.loading import load_pretrained
 from albert_tf.keras_api.logits import check_form, loss_object, reads_classes, reads_values
 from albert_tf.keras_api.pretrained import AlbertEncoder, AlbertMaskedLM
 from albert_tf.keras_api.sentence_vectors import AlbertSentenceEncoder
+from albert_tf.keras_api.squad_heads import NEVER, SpanHead, Squad2Head, squad_losses
 from albert_tf.keras_api.task_model import TaskModel
 from albert_tf.modeling.text_inputs import Inputs, integers, text_inputs
 

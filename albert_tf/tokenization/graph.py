@@ -1,4 +1,4 @@
-"""The tokenizers as TensorFlow ops: strings to batches for the encoder.
+"""The tokenizers as TensorFlow ops: strings to ids, of which `graph_inputs.py` makes batches.
 
 SavedModels and the Keras preprocessor use them, and fine-tuning on SQuAD and on tags.
 Apart from core ops they use only SentencepieceOp, SentencepieceTokenizeOp and
@@ -23,15 +23,15 @@ from albert_tf.tokenization.wordpiece import MAX_WORD_CHARS, text_rules
 _INVALID = 0xFFFD  # What bytes that are not UTF-8 become.
 
 
-def graph_tokenizer(tokenizer: Tokenizer) -> "GraphPacker":
+def graph_tokenizer(tokenizer: Tokenizer) -> "TokenizerModule":
   """The module of a tokenizer, SentencePiece or WordPiece."""
   if isinstance(tokenizer, AlbertTokenizer):
     return GraphTokenizer(tokenizer)
   return GraphWordPiece(tokenizer)
 
 
-class GraphPacker(tf.Module):
-  """Strings in, `[CLS] … [SEP]` out; a subclass turns a text into ids.
+class TokenizerModule(tf.Module):
+  """Strings in, ids out; a subclass turns a text into ids.
 
   Args:
     tokenizer: gives the special ids.
@@ -76,83 +76,6 @@ class GraphPacker(tf.Module):
     columns = self._ids_behind_mask(sections.flat_values, ids, is_behind)
     joined = tf.concat([masks] + columns, axis=1)
     return sections.with_flat_values(joined).merge_dims(1, 2)
-
-  def pack(
-    self,
-    first: tf.RaggedTensor,
-    second: tf.RaggedTensor | None = None,
-    *,
-    length: int | tf.Tensor | None = None,
-    min_length: int = 1,
-    always_two: bool = False,
-  ) -> dict[str, tf.Tensor]:
-    """`[CLS] first [SEP] second [SEP]` for every row.
-
-    Args:
-      first, second: int32 ragged [B, (length)], short enough already.
-      length: S; None: the longest row's, at least `min_length`; an empty batch needs one, too.
-      always_two: an empty second segment has its [SEP], too; else it makes a single segment.
-
-    Returns:
-      int32 tensors `input_ids`, `input_mask`, `segment_ids`, each [B, S].
-
-    Example: first 7 8, second 9, and S = 7:
-      position     0     1 2 3     4 5     6
-      input_ids    [CLS] 7 8 [SEP] 9 [SEP] <pad>
-      segment_ids  0     0 0 0     1 1     0
-    """
-    # Computed for all positions [B, S] together: a few ops where ragged concatenation takes hundreds.
-    first_size = first.row_lengths()[:, tf.newaxis]  # [B, 1], as all numbers of a row here.
-    total = first_size + 2
-    values = first.flat_values
-    if second is not None:
-      second_size = second.row_lengths()[:, tf.newaxis]
-      total += tf.where((second_size > 0) | always_two, second_size + 1, 0)
-      second_start = second.row_starts()[:, tf.newaxis] + tf.size(values, total.dtype)
-      values = tf.concat([values, second.flat_values], axis=0)
-    if length is None:
-      length = tf.reduce_max(tf.concat([[[min_length]], total], axis=0))
-
-    # The special tokens stand behind those of the texts, so that one gather reads all.
-    cls_index = tf.size(values, total.dtype)
-    sep_index = cls_index + 1
-    pad_index = cls_index + 2
-    values = tf.concat([values, [self.cls_id, self.sep_id, self.pad_id]], axis=0)
-
-    # Which value stands at each position.
-    position = tf.range(tf.cast(length, total.dtype))[tf.newaxis]  # [1, S]
-    index = first.row_starts()[:, tf.newaxis] + position - 1
-    if second is not None:
-      index = tf.where(position > first_size, second_start + position - first_size - 2, index)
-    is_sep = (position == first_size + 1) | (position == total - 1)
-    index = tf.where(position == 0, cls_index, index)
-    index = tf.where(is_sep, sep_index, index)
-    is_real = position < total
-    return {
-      "input_ids": tf.gather(values, tf.where(is_real, index, pad_index)),
-      "input_mask": tf.cast(is_real, tf.int32),
-      "segment_ids": tf.cast(is_real & (position > first_size + 1), tf.int32),
-    }
-
-
-def head(ids: tf.RaggedTensor, lengths: tf.Tensor | int) -> tf.RaggedTensor:
-  """The first lengths[b] values of row b, or all of them if it has fewer; a number is for all rows."""
-  starts = ids.row_starts()
-  lengths = tf.minimum(tf.cast(lengths, starts.dtype), ids.row_lengths())
-  return _rows(ids, starts, starts + lengths)
-
-
-def tail(ids: tf.RaggedTensor, lengths: tf.Tensor | int) -> tf.RaggedTensor:
-  """The last lengths[b] values of row b, or all of them if it has fewer; a number is for all rows."""
-  limits = ids.row_limits()
-  lengths = tf.minimum(tf.cast(lengths, limits.dtype), ids.row_lengths())
-  return _rows(ids, limits - lengths, limits)
-
-
-def _rows(ids: tf.RaggedTensor, starts: tf.Tensor, limits: tf.Tensor) -> tf.RaggedTensor:
-  """The flat values from starts[b] to limits[b] as row b."""
-  positions = tf.ragged.range(starts, limits)
-  return positions.with_flat_values(tf.gather(ids.flat_values, positions.flat_values))
 
 
 # Constant tables that replace numbers.
@@ -258,7 +181,7 @@ class _SentencePiece(tf.saved_model.experimental.TrackableResource):
     return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
 
-class GraphTokenizer(GraphPacker):
+class GraphTokenizer(TokenizerModule):
   """`AlbertTokenizer` as a module that can be saved, with the same ids.
 
   Args:
@@ -335,7 +258,7 @@ _PRIVATE = r"\x{f0000}-\x{10ffff}"  # Dropped.
 _SEPARATOR = "☃"  # BERT's rules leave it as it is.
 
 
-class GraphWordPiece(GraphPacker):
+class GraphWordPiece(TokenizerModule):
   """`WordPieceTokenizer` as a module that can be saved, with the same ids.
 
   One difference: combining marks of musical notes and Hangul tones are not put into Unicode's

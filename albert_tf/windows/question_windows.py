@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.tokenization.graph import GraphPacker
-from albert_tf.tokenization.graph_inputs import SHORTEST_WINDOW, Tensors, answer_mask
+from albert_tf.tokenization.graph import TokenizerModule
+from albert_tf.tokenization.graph_inputs import SHORTEST_WINDOW, Tensors, answer_mask, pack_rows
 from albert_tf.tokenization.graph_offsets import Located
 from albert_tf.windows.text_windows import Windows, cut_pieces, substrings
 
@@ -18,7 +18,7 @@ _CONTEXT_WEIGHT = 0.01  # Weight of a window's length against a token's context 
 
 
 def pack_windows(
-  packer: GraphPacker,
+  tokenizer: TokenizerModule,
   query: tf.RaggedTensor,
   context: tf.RaggedTensor,
   windows: Windows,
@@ -26,7 +26,7 @@ def pack_windows(
   """`[CLS] question [SEP] window of the context [SEP]` for each window.
 
   Args:
-    packer: adds the special tokens.
+    tokenizer: gives the special ids.
     query, context: int32 ragged [B, (length)].
     windows: windows of the contexts.
 
@@ -36,8 +36,8 @@ def pack_windows(
   """
   # The question is repeated in each window of its context.
   text = cut_pieces(context, windows.row, windows.begin, windows.length)
-  batch = packer.pack(
-    tf.gather(query, windows.row), text, min_length=SHORTEST_WINDOW, always_two=True
+  batch = pack_rows(
+    tokenizer, tf.gather(query, windows.row), text, min_length=SHORTEST_WINDOW, always_two=True
   )
   return batch | {"p_mask": answer_mask(batch, windows.text_begin, windows.length)}
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.tokenization import unicode_tables
-from albert_tf.tokenization.graph import GraphPacker
-from albert_tf.tokenization.graph_inputs import Tensors
+from albert_tf.tokenization.graph import TokenizerModule
+from albert_tf.tokenization.graph_inputs import Tensors, pack_rows
 from albert_tf.windows.text_windows import cut_pieces, make_windows, substrings
 
 
@@ -72,7 +72,7 @@ class WordWindows(NamedTuple):
 
 
 def make_word_windows(
-  tokenizer: GraphPacker,
+  tokenizer: TokenizerModule,
   words: tf.RaggedTensor,
   *,
   max_length: int,
@@ -84,7 +84,7 @@ def make_word_windows(
   middle.
 
   Args:
-    tokenizer: tokenizes the words one by one, and packs windows.
+    tokenizer: tokenizes the words one by one.
     words: ragged [B, (words)].
     max_length: largest S.
     max_windows: largest number for one text; None for no limit.
@@ -108,7 +108,7 @@ def make_word_windows(
     max_windows=max_windows,
   )
   pieces = cut_pieces(text, windows.row, windows.begin, windows.length)
-  batch = tokenizer.pack(pieces)
+  batch = pack_rows(tokenizer, pieces)
 
   # The windows of each text, [B, 1].
   rows = tf.range(tf.size(text_lengths))

@@ -17,8 +17,8 @@ import tensorflow as tf
 from albert_tf import AlbertClassifier, AlbertPreprocessor, AlbertQuestionAnswering, AlbertTagger
 from albert_tf.errors import UserError
 from albert_tf.keras_api import labels
-from albert_tf.keras_api.heads import squad_losses
 from albert_tf.keras_api.logits import metrics_of_logits
+from albert_tf.keras_api.squad_heads import squad_losses
 
 NAMES = ["bad", "good", "1"]
 IDS = {"input_ids": np.ones([3, 5], np.int32)}

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf import AlbertEncoder
 from albert_tf.compat import KERAS_3, raw_variable
-from albert_tf.keras_api.heads import answerability_loss
+from albert_tf.keras_api.squad_heads import answerability_loss
 from albert_tf.keras_api.tasks import AlbertClassifier, AlbertQuestionAnswering, AlbertTagger
 from albert_tf.modeling import named_variables
 from albert_tf.modeling.micro_batches import count_equal_parts

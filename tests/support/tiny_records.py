@@ -10,8 +10,8 @@ import numpy as np
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.records import PretrainingSpec, RecordRules, frame_record
-from albert_tf.records.encode import encode_packed, pack_varints
 from albert_tf.records.features import FLOAT_FEATURES
+from albert_tf.records.tfrecord import encode_packed, pack_varints
 
 SPEC = PretrainingSpec(max_seq_length=10, max_predictions_per_seq=3)
 VOCAB_SIZE = 37

@@ -23,12 +23,11 @@ from albert_tf.errors import UserError
 from tfrecords_tools.corpus import (
   CorpusOptions,
   CorpusStats,
-  bytestreams,
   describe_format,
   iter_documents,
 )
 from tfrecords_tools.corpus.options import CorpusFile
-from tfrecords_tools.corpus.sentences import split_sentences
+from tfrecords_tools.corpus.text import read_text_lines, split_sentences
 
 _TWO = b"The first sentence.\nThe second one.\n\nAnother document is here.\nIt ends now.\n"
 _TWO_DOCUMENTS = [
@@ -119,8 +118,8 @@ def test_line_ends_and_byte_order_mark(tmp_path, end):
 def test_lines_are_bounded_and_nothing_is_lost(data, limit, block):
   chunks = [data[start : start + block] for start in range(0, len(data), block)]
   stats = CorpusStats()
-  file = CorpusFile("in.txt", b"", chunks, CorpusOptions(), stats)
-  lines = list(bytestreams.read_text_lines(file, limit=limit))
+  file = CorpusFile("in.txt", chunks, CorpusOptions(), stats)
+  lines = list(read_text_lines(file, limit=limit))
   expected = re.sub(r"\r{0,2}\n|\r", "\n", data.decode()).split("\n")
   expected = expected if expected[-1] else expected[:-1]
   assert max((len(line.encode()) for line in lines), default=0) <= limit

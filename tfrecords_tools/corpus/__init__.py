@@ -1,8 +1,7 @@
 """Corpora of several formats, read as a stream of documents of sentences."""
 
-from tfrecords_tools.corpus.bytestreams import expected_text_bytes
 from tfrecords_tools.corpus.options import CorpusOptions, CorpusStats
-from tfrecords_tools.corpus.reader import describe_format, iter_documents
+from tfrecords_tools.corpus.reader import describe_format, expected_text_bytes, iter_documents
 
 __all__ = [
   "CorpusOptions",

@@ -18,7 +18,7 @@ import warnings
 
 from albert_tf import files, progress
 from albert_tf.settings import Settings, setting
-from tfrecords_tools.corpus.sentences import split_sentences
+from tfrecords_tools.corpus.text import split_sentences
 
 _MIN_SENTENCES = 3  # A document of fewer is no document.
 # Tests and vendored copies are not documentation; generated files repeat one sentence.

@@ -7,6 +7,7 @@ from typing import Any
 
 from albert_tf.errors import UserError, optional_package
 from tfrecords_tools.corpus.options import CorpusFile, Part
+from tfrecords_tools.corpus.text import split_sentences
 
 _ARTICLES = 0  # The namespace of articles.
 # Sections of links and lists, left out.
@@ -43,7 +44,7 @@ def read_mediawiki(file: CorpusFile) -> Iterator[Part]:
         file.stats.skipped_records += 1
         continue
       for paragraph in plain_paragraphs(revision.text):
-        yield file.sentences(paragraph)
+        yield split_sentences(paragraph, language=file.options.language)
       yield None
   except UserError:
     raise

@@ -7,8 +7,13 @@ from typing import Any
 
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
-from tfrecords_tools.corpus.sentences import LANGUAGES, split_sentences
 
+# ISO 639 codes of the languages that the sentence splitter has rules for. It would take any other
+# for English, without a word. Chinese is one of these: the English rules know its marks.
+LANGUAGES = tuple(
+  "am ar bg bn ca da de el en es fi fr gu hi hy it ja kk kn ml mr my nl pa pl pt ru sk ta te uk "
+  "zh".split()
+)
 # What a reader yields: sentences that go on a document, or None where it ends.
 Part = list[str] | None
 
@@ -90,18 +95,12 @@ class CorpusFile:
 
   Args:
     path: of the file.
-    head: its first bytes, with LF as line end.
     chunks: all its bytes, decompressed.
     options: how it is read.
     stats: counts what is read.
   """
 
   path: str
-  head: bytes
   chunks: Iterable[bytes]
   options: CorpusOptions
   stats: CorpusStats
-
-  def sentences(self, paragraph: str) -> list[str]:
-    """The sentences of running text."""
-    return split_sentences(paragraph, language=self.options.language)

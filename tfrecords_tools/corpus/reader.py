@@ -1,20 +1,40 @@
-"""Reads files as documents: `iter_documents`, which all data tools use, chooses the reader."""
+"""Reads files as documents: `iter_documents`, which all data tools use.
 
-from collections.abc import Iterable, Iterator
+A file is opened, decompressed and checked here; the reader of its format makes sentences of it.
+"""
+
+import bz2
+from collections.abc import Callable, Generator, Iterable, Iterator
 import contextlib
+import gzip
 import itertools
+import lzma
+import os
+from typing import IO, Any
+import zlib
 
+import zstandard
+
+from albert_tf import files
 from albert_tf.errors import UserError
 from tfrecords_tools.corpus import mediawiki, structured, text
-from tfrecords_tools.corpus.bytestreams import read_chunks, split_head, text_ending
 from tfrecords_tools.corpus.options import CorpusFile, CorpusOptions, CorpusStats, Part
 
+_OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
+  b"\x1f\x8b": gzip.open,
+  b"BZh": bz2.open,
+  b"\xfd7zXZ\x00": lzma.open,
+}
+# Size of the text over size of the file, by the end of its name.
+_EXPANSION = {".gz": 3, ".bz2": 4, ".xz": 4, ".zst": 3}
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
+_CHUNK = 1 << 16
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b\x1c\x1d\x1e\x1f\b")
 _MAX_CONTROL_SHARE = 0.02
-_MAX_BAD_SHARE = (
-  0.001  # Of the first bytes: more is another encoding. Fewer are replaced and counted.
-)
+# Of the first bytes: more is another encoding. Fewer are replaced and counted.
+_MAX_BAD_SHARE = 0.001
 _BINARY = (
   "Input must be text (plain or compressed by gzip, bzip2, xz or zstd) or Parquet. Received: {}, "
   "which is binary. Leave it out of --input; for Parquet of another name than .parquet pass "
@@ -67,14 +87,14 @@ def iter_documents(path: str, options: CorpusOptions, *, stats: CorpusStats) -> 
   """
   stats.files += 1
   before = stats.documents
-  with contextlib.closing(read_chunks(path)) as file_chunks:
-    head, chunks = split_head(file_chunks)
+  with contextlib.closing(_read_chunks(path)) as file_chunks:
+    head, chunks = _split_head(file_chunks)
     kind = _detect(head, path, options)
     stats.formats[kind] += 1
     if head:
       if kind != "parquet":
         chunks = _checked(chunks, path, stats)
-      file = CorpusFile(path, head, chunks, options, stats)
+      file = CorpusFile(path, chunks, options, stats)
       for document in _join_parts(_READERS[kind](file), file):
         stats.documents += 1
         stats.sentences += len(document)
@@ -110,6 +130,123 @@ def _join_parts(parts: Iterable[Part], file: CorpusFile) -> Iterator[list[str]]:
       size += len(sentence)
 
 
+# The bytes of a file.
+
+
+def expected_text_bytes(path: str, num_bytes: int) -> int:
+  """About how much text a file of this size gives, decompressed."""
+  return num_bytes * _EXPANSION.get(os.path.splitext(path)[1], 1)
+
+
+def _read_chunks(path: str) -> Generator[bytes, None, None]:
+  """Yields the bytes of a file, decompressed as its first bytes tell.
+
+  Raises:
+    UserError: the file is damaged.
+  """
+  with files.open_binary(path) as raw:
+    magic = raw.read(6)
+    raw.seek(0)
+    stream: Any = raw
+    for beginning, opener in _OPENERS.items():
+      if magic.startswith(beginning):
+        stream = opener(raw)
+    try:
+      if magic.startswith(_ZSTD):
+        yield from _zstd_chunks(raw)
+      else:
+        while chunk := stream.read(_CHUNK):
+          yield chunk
+    except _DAMAGE as error:
+      raise UserError(
+        f"An input file must be readable to its end. Received: {path} ({error}). It is damaged or "
+        "cut short: copy it again, or leave it out."
+      ) from error
+
+
+def _zstd_chunks(raw: IO[bytes]) -> Iterator[bytes]:
+  """Decompresses frame by frame, as the library's own reader does not notice a truncated file."""
+  frame: Any = None
+  data = raw.read(_CHUNK >> 3)  # May decompress to much more.
+  while data:
+    if frame is None:
+      frame = zstandard.ZstdDecompressor().decompressobj()
+    yield frame.decompress(data)
+    data = b""
+    if frame.eof:
+      data = frame.unused_data  # The beginning of the next frame.
+      frame = None
+    if not data:
+      data = raw.read(_CHUNK >> 3)
+  if frame is not None:
+    raise EOFError("Compressed file ended before the end of a frame")
+
+
+def _split_head(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+  """The beginning of a file, and all of it.
+
+  Returns:
+    The first bytes with LF as line end; all chunks, the first ones too, as they are.
+  """
+  start = b""
+  for chunk in chunks:
+    start += chunk
+    if len(start) >= _CHUNK:
+      break
+  head = b"".join(text.with_line_feeds([start[:_CHUNK]]))
+  return head, itertools.chain([start], chunks)
+
+
+def _checked(chunks: Iterable[bytes], path: str, stats: CorpusStats) -> Iterator[bytes]:
+  """Yields and counts the text; a NUL, which may come from a disk failure, is a `UserError`."""
+  position = 0
+  for chunk in chunks:
+    if b"\0" in chunk:
+      raise UserError(
+        _BINARY.format(f"{path}, with a NUL at byte {position + chunk.index(0):,} of its text")
+      )
+    position += len(chunk)
+    stats.bytes_read += len(chunk)
+    yield chunk
+
+
+# The format of a file.
+
+
+def describe_format(path: str, options: CorpusOptions) -> str:
+  """What `auto` takes a file for, in one line."""
+  with contextlib.closing(_read_chunks(path)) as chunks:
+    kind = _detect(_split_head(chunks)[0], path, options)
+  return f"--input_format=auto: {path} is read as {kind}{_MEANING.get(kind, '')}"
+
+
+def _detect(head: bytes, path: str, options: CorpusOptions) -> str:
+  """The format of a file: as it is named, else by its name, or by the blank lines of a text."""
+  kind: str | None = options.input_format
+  if kind == "auto":
+    ending = _text_ending(path)
+    kind = _FORMAT_OF_ENDING.get(ending)
+    if ending in _TABLES:
+      raise _not_plain(path, "is a table")
+  if kind != "parquet":
+    _check_is_text(head, path)
+  if kind is not None:
+    return kind
+
+  start = head.decode("utf-8-sig", errors="replace").lstrip()
+  if start.startswith(_MARKUP):
+    raise _not_plain(path, f"begins with {start[:1]!r}")
+  return "paragraphs" if text.has_paragraphs(start) else "lines"
+
+
+def _text_ending(path: str) -> str:
+  """The end of a file's name, without that of its compression: .xml of dump.xml.bz2."""
+  name, ending = os.path.splitext(path)
+  if ending in _EXPANSION:
+    ending = os.path.splitext(name)[1]
+  return ending
+
+
 def _check_is_text(head: bytes, path: str) -> None:
   """Raises a `UserError` for a binary file: NUL or many control bytes, or another encoding."""
   if head.startswith(_UTF16):
@@ -127,45 +264,6 @@ def _check_is_text(head: bytes, path: str) -> None:
       f"Text must be UTF-8. Received: {path}, where {num_bad} of the first {len(head):,} bytes are "
       "not. Convert it: iconv -f LATIN1 -t UTF-8 FILE."
     )
-
-
-def _checked(chunks: Iterable[bytes], path: str, stats: CorpusStats) -> Iterator[bytes]:
-  """Yields and counts the text; a NUL, which may come from a disk failure, is a `UserError`."""
-  position = 0
-  for chunk in chunks:
-    if b"\0" in chunk:
-      raise UserError(
-        _BINARY.format(f"{path}, with a NUL at byte {position + chunk.index(0):,} of its text")
-      )
-    position += len(chunk)
-    stats.bytes_read += len(chunk)
-    yield chunk
-
-
-def describe_format(path: str, options: CorpusOptions) -> str:
-  """What `auto` takes a file for, in one line."""
-  with contextlib.closing(read_chunks(path)) as chunks:
-    kind = _detect(split_head(chunks)[0], path, options)
-  return f"--input_format=auto: {path} is read as {kind}{_MEANING.get(kind, '')}"
-
-
-def _detect(head: bytes, path: str, options: CorpusOptions) -> str:
-  """The format of a file: as it is named, else by its name, or by the blank lines of a text."""
-  kind: str | None = options.input_format
-  if kind == "auto":
-    ending = text_ending(path)
-    kind = _FORMAT_OF_ENDING.get(ending)
-    if ending in _TABLES:
-      raise _not_plain(path, "is a table")
-  if kind != "parquet":
-    _check_is_text(head, path)
-  if kind is not None:
-    return kind
-
-  start = head.decode("utf-8-sig", errors="replace").lstrip()
-  if start.startswith(_MARKUP):
-    raise _not_plain(path, f"begins with {start[:1]!r}")
-  return "paragraphs" if text.has_paragraphs(start) else "lines"
 
 
 def _not_plain(path: str, reason: str) -> UserError:

@@ -7,8 +7,8 @@ from typing import Any
 
 from albert_tf import files
 from albert_tf.errors import UserError
-from tfrecords_tools.corpus.bytestreams import decode, read_text_lines
 from tfrecords_tools.corpus.options import CorpusFile, Part
+from tfrecords_tools.corpus.text import decode, read_text_lines, split_sentences
 
 _PARQUET_ROWS = 64  # Rows decoded at a time.
 
@@ -120,7 +120,7 @@ def _sentences(value: Any, where: str, file: CorpusFile) -> list[str]:
       sentences.append(" ".join(text.split()))
     else:
       for line in text.splitlines():
-        sentences += file.sentences(line)
+        sentences += split_sentences(line, language=file.options.language)
   sentences = [sentence for sentence in sentences if sentence]
   if not sentences:
     file.stats.skipped_records += 1

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf.records import features as names
-from albert_tf.records import frame_record
-from albert_tf.records.encode import encode_packed, pack_varint_rows
+from albert_tf.records.tfrecord import encode_packed, frame_record, pack_varint_rows
 from albert_tf.tokenization import Tokenizer
 from tfrecords_tools.pretraining.documents import ranges
 from tfrecords_tools.pretraining.masking import (

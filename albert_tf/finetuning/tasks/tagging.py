@@ -186,7 +186,7 @@ def align(
     for block in blocks_of(len(sentences), desc="Tokenizing sentences"):
       words = [sentence.words for sentence in sentences[block]]
       ragged = tf.ragged.constant(words, tf.string)
-      windows = make_word_windows(packer, ragged, max_length=max_seq_length)
+      windows = make_word_windows(graph, ragged, max_length=max_seq_length)
       rows = windows.window.numpy() + num_windows
       places = np.stack([rows, windows.position.numpy()], axis=-1)  # [b, N, 2]
       # A word that normalisation removes, such as a lone accent, is in no row.
@@ -197,7 +197,7 @@ def align(
       yield windows.batch
 
   with on_coordinator():
-    packer = graph_tokenizer(tokenizer)
+    graph = graph_tokenizer(tokenizer)
     rows = Examples.of_blocks(batches())
   places = np.concatenate(places_of_blocks)
   if not all(sentence.tags for sentence in sentences):

@@ -15,8 +15,7 @@ from albert_tf.serving.signatures.base import (
   run_on_windows,
   strings,
 )
-from albert_tf.tokenization.graph import head
-from albert_tf.tokenization.graph_inputs import LONGEST_TEXT, limit_characters
+from albert_tf.tokenization.graph_inputs import LONGEST_TEXT, head, limit_characters
 from albert_tf.tokenization.graph_offsets import GraphOffsets
 from albert_tf.windows.question_windows import best_answers, find_spans, pack_windows
 from albert_tf.windows.text_windows import make_windows

@@ -13,8 +13,8 @@ from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.keras_api.examples import Examples, blocks_of
 from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenization.graph import GraphTokenizer, head
-from albert_tf.tokenization.graph_inputs import Tensors
+from albert_tf.tokenization.graph import GraphTokenizer
+from albert_tf.tokenization.graph_inputs import Tensors, head
 from albert_tf.tokenization.graph_offsets import GraphOffsets, Located
 from albert_tf.windows.question_windows import pack_windows
 from albert_tf.windows.text_windows import Windows, make_windows

@@ -14,7 +14,7 @@ from albert_tf.finetuning.tasks.squad.features import AnswerPositions, SquadFeat
 from albert_tf.finetuning.tasks.squad.read import SquadData
 from albert_tf.finetuning.tasks.squad.settings import SPEC_SIZES, SquadSettings
 from albert_tf.keras_api.examples import Examples
-from albert_tf.keras_api.heads import squad_losses
+from albert_tf.keras_api.squad_heads import squad_losses
 from albert_tf.tokenization import AlbertTokenizer
 
 # Keys of a finished run's answers, in place of model outputs.

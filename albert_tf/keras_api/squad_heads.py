@@ -1,6 +1,6 @@
-"""Heads of the paper's downstream tasks, with the original's variables; and SQuAD's losses.
+"""Heads of question answering on SQuAD, with the original's variables, and their losses.
 
-Logits are always float32. `tasks.py` makes models of them.
+Logits are always float32. `AlbertQuestionAnswering` in `tasks.py` is made of them.
 """
 
 from typing import Any
@@ -14,36 +14,6 @@ from albert_tf.modeling.layers import ConfigLayer, RowsHead
 
 # Subtracted from the logit of a position that cannot be an answer (original code).
 NEVER = 1e30
-
-
-class ClassificationHead(RowsHead):
-  r"""Logits $\mathrm{dropout}(\text{pooled}) W^T + b$ of C classes, or one value.
-
-  Args:
-    config: the encoder's configuration.
-    num_labels: C; 1 for regression and for multiple choice (one score for each choice).
-    classifier_dropout: dropout rate, 0.1 in every recipe of the paper ("Classifier DR").
-
-  Call args:
-    pooled_output: `[B, H]`.
-    training, seed: see `AlbertEncoder`.
-
-  Returns:
-    float32 `[B, C]`.
-
-  Reference: ALBERT appendix, downstream hyper-parameters; the original's `run_classifier` and
-  `run_race`.
-  """
-
-  def __init__(
-    self, config: AlbertConfig, *, num_labels: int, classifier_dropout: float = 0.1, **kwargs: Any
-  ):
-    super().__init__(config, rows=num_labels, **kwargs)
-    self.classifier_dropout = classifier_dropout
-
-  def call(self, pooled_output: tf.Tensor, training: bool = False, seed: Seed = None) -> tf.Tensor:
-    seed = resolve_seed(seed, training=training)
-    return super().call(dropout(pooled_output, self.classifier_dropout, seed))
 
 
 class SpanHead(RowsHead):
