@@ -31,7 +31,7 @@ from albert_tf.keras_api.examples import Examples
 from albert_tf.keras_api.predictor import Predictor
 from albert_tf.keras_api.task_model import TaskModel
 from albert_tf.lock import DirectoryLock
-from albert_tf.modeling.text_inputs import Inputs
+from albert_tf.modeling.encoder import Inputs
 from albert_tf.optim.keras_optimizers import AdamW, WarmupPolynomialDecay
 from albert_tf.runs import run_directory
 from albert_tf.runs.distribution import check_one_host, make_strategy, precision_policy

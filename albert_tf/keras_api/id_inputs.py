@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
-from albert_tf.modeling.text_inputs import SYNONYMS, TEXT_INPUTS, check_has_ids
+from albert_tf.modeling.encoder import SYNONYMS, TEXT_INPUTS, check_has_ids
 
 # Inputs of the shape of `input_ids`, and inputs that hold positions in its rows.
 _ROWS = (*TEXT_INPUTS, *SYNONYMS, "p_mask")

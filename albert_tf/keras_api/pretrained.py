@@ -10,10 +10,9 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.keras_api.answers import served_rows
 from albert_tf.keras_api.text_model import Options, TextModel
 from albert_tf.modeling.dropout import Seed
-from albert_tf.modeling.encoder import Encoder
+from albert_tf.modeling.encoder import Encoder, Inputs, integers, text_inputs
 from albert_tf.modeling.pretraining import AlbertForPreTraining as AlbertForPreTraining
 from albert_tf.modeling.pretraining import MaskedLmHead
-from albert_tf.modeling.text_inputs import Inputs, integers, text_inputs
 
 
 @keras.saving.register_keras_serializable("albert_tf")

@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf.errors import UserError
 from albert_tf.keras_api.labels import as_array, finite
 from albert_tf.keras_api.task_model import TaskModel
-from albert_tf.modeling.text_inputs import Inputs, text_inputs
+from albert_tf.modeling.encoder import Inputs, text_inputs
 
 
 @keras.saving.register_keras_serializable("albert_tf")

@@ -27,8 +27,8 @@ from albert_tf.keras_api.training_step import train_step
 from albert_tf.modeling import Encoder
 from albert_tf.modeling.dropout import Seed, dropout, resolve_seed, split_seed
 from albert_tf.modeling.early_exit import EXIT_RULES, EarlyOutputs, answer_early
+from albert_tf.modeling.encoder import Inputs, text_inputs
 from albert_tf.modeling.layers import RowsHead
-from albert_tf.modeling.text_inputs import Inputs, text_inputs
 
 # The input of an answer that may stop early: the confidence above which a row stops, float32 [B].
 _THRESHOLD = "exit_threshold"

@@ -32,7 +32,7 @@ from albert_tf.keras_api.pretrained import AlbertEncoder, AlbertMaskedLM
 from albert_tf.keras_api.sentence_vectors import AlbertSentenceEncoder
 from albert_tf.keras_api.squad_heads import NEVER, SpanHead, Squad2Head, squad_losses
 from albert_tf.keras_api.task_model import TaskModel
-from albert_tf.modeling.text_inputs import Inputs, integers, text_inputs
+from albert_tf.modeling.encoder import Inputs, integers, text_inputs
 
 _MOST_LABELS = 1 << 20
 

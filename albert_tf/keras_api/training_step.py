@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from albert_tf import compat
 from albert_tf.modeling.early_exit import EXIT_RULES
+from albert_tf.modeling.encoder import integers
 from albert_tf.modeling.micro_batches import count_equal_parts, sum_over_micro_batches
-from albert_tf.modeling.text_inputs import integers
 
 # An input of training, int32 `[B, 2]`; its first row seeds the dropout of the call.
 DROPOUT_SEED = "dropout_seed"

@@ -12,9 +12,8 @@ import tensorflow as tf
 from albert_tf.configs import HEADS, AlbertConfig
 from albert_tf.modeling.config_model import ConfigModel
 from albert_tf.modeling.dropout import Seed
-from albert_tf.modeling.encoder import Encoder
+from albert_tf.modeling.encoder import Encoder, integers, text_inputs
 from albert_tf.modeling.layers import ConfigLayer, RowsHead
-from albert_tf.modeling.text_inputs import integers, text_inputs
 from albert_tf.modeling.variables import named_variables
 
 # Nothing but the sentence loss reads the pooled output.

@@ -11,6 +11,7 @@ import tensorflow as tf
 from albert_tf import compat
 from albert_tf.errors import UserError
 from albert_tf.modeling import named_variables
+from albert_tf.modeling.encoder import TEXT_INPUTS
 from albert_tf.modeling.low_precision import (
   Bfloat16Block,
   BlockMaps,
@@ -18,7 +19,6 @@ from albert_tf.modeling.low_precision import (
   ObservedBlock,
   ServedBlock,
 )
-from albert_tf.modeling.text_inputs import TEXT_INPUTS
 from albert_tf.serving.settings import ExportSettings
 
 # Inputs of a model, int32 `[B, S]` by name.
