@@ -5,12 +5,13 @@ Example:
 """
 
 import os
+from typing import Any
 
 from absl import logging
 
 from albert_tf.cli import commands
 from albert_tf.serving.settings import ExportSettings, ExportSource
-from albert_tf.settings import setting
+from albert_tf.settings import Settings, setting
 
 
 class Command(ExportSource):
@@ -26,26 +27,63 @@ class Command(ExportSource):
   )
 
 
-commands.define_flags(Command, ExportSettings)
+class CalibrationTexts(Settings):
+  """Texts to measure an export in 8 or 16 bits with."""
+
+  calibration_file: str = setting(
+    "",
+    "int8, bfloat16: a table (.tsv, .csv, .jsonl, .parquet) with some hundred of the texts that it will answer.",
+  )
+  text_columns: tuple[str, ...] = setting(
+    (),
+    "Columns of the texts in --calibration_file. Default: the inputs' names, such as text,text_pair.",
+  )
+
+
+commands.define_flags(Command, ExportSettings, CalibrationTexts)
 
 
 def main() -> None:
   command = commands.from_flags(Command)
   settings = commands.from_flags(ExportSettings)
+  texts = commands.from_flags(CalibrationTexts)
   # After the flags are read: TensorFlow takes seconds to import.
   commands.load_tensorflow()
   # Hide TensorFlow's messages of saving.
   logging.set_verbosity(logging.ERROR)
+  from albert_tf.keras_api.calibration import calibration_of
   from albert_tf.keras_api.tasks import open_model
   from albert_tf.serving.export import export_model
 
   # In Python: AlbertClassifier.from_pretrained("RUN").export("E/1").
   model = open_model(command.model, command.init_checkpoint, vocabulary_file=command.spm_model_file)
   path = os.path.join(command.output_dir, str(command.version))
-  export_model(model, path, settings)
+  calibration = None
+  if texts.calibration_file:
+    calibration = calibration_of(model, _read_texts(model, texts))
+  agreement = export_model(model, path, settings, calibration)
   print(f"Exported {command.model} to {path}")
+  if agreement is not None:
+    print(f"With float32: {agreement}")
   serve = commands.as_typed("tpu_scripts/serve_locally.py")
   print(f"Try it on this machine, with a page:\n  {serve} --saved_model {command.output_dir}")
+
+
+def _read_texts(model: Any, texts: CalibrationTexts) -> dict[str, list[Any]]:
+  """The inputs of a model by name, from the columns of a table."""
+  from albert_tf.finetuning.data import cell_text, read_table
+  from albert_tf.keras_api.preprocessor import INPUT_NAMES
+
+  table = read_table(texts.calibration_file)
+  names = INPUT_NAMES[model.needed_preprocessor().kind]
+  columns = texts.text_columns or [name for name in names if name in table.names] or names[:1]
+  table.check_columns(columns, "--text_columns")
+  inputs = {}
+  for name, column in zip(names, columns, strict=False):
+    cells = [row.get(column) for row in table.rows]
+    # Choices and words are lists.
+    inputs[name] = [cell if isinstance(cell, list) else cell_text(cell) for cell in cells]
+  return inputs
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import re
 import pytest
 from support import tiny_run
 from support.commands.script_runs import run_command, run_script
+from support.stacks import needs_int8
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,30 @@ def test_export_then_fill_mask(run_dir: pathlib.Path, tmp_path: pathlib.Path) ->
   assert len(lines) == 3
   for number, line in enumerate(lines[1:], 1):
     assert re.fullmatch(rf"  \[MASK\] {number}: (\S+ 0\.\d{{3}}  ){{4}}\S+ 0\.\d{{3}}", line)
+
+
+@needs_int8
+@pytest.mark.slow
+def test_an_int8_export_is_measured_on_a_table(run_dir: pathlib.Path, tmp_path: pathlib.Path):
+  words = "the sea is blue and green grass grows".split()
+  lines = [f'"{" ".join(words[start:])}",x' for start in range(6)] * 10
+  (tmp_path / "texts.csv").write_text("\n".join(["review,label", *lines]))
+  (tmp_path / "empty.csv").write_text("review,label\n")
+  flags = [f"--init_checkpoint={run_dir}", "--model=encoder", "--precision=int8"]
+  tables = {
+    "good": ["--text_columns=review", f"--calibration_file={tmp_path}/texts.csv"],
+    "none": [],
+    "empty": ["--text_columns=review", f"--calibration_file={tmp_path}/empty.csv"],
+    "columns": ["--text_columns=reviews", f"--calibration_file={tmp_path}/texts.csv"],
+  }
+  commands = [[*flags, *table, f"--output_dir={tmp_path}/{name}"] for name, table in tables.items()]
+  good, without, empty, columns = run_script("export_saved_model", commands)
+  assert good.status == 0, good.stderr
+  assert re.search(r"With float32: agreement 0\.99\d+", good.stdout)
+  assert "--calibration_file" in without.stderr
+  assert re.search(r"empty\.csv with 0 rows.*--text_columns", empty.stderr)
+  assert re.search(r"reviews.*it has review, label.*--text_columns", columns.stderr)
+  assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.slow
