@@ -4,6 +4,7 @@ Hugging Face's ALBERT with random weights, in PyTorch, ONNX Runtime and OpenVINO
 to time; standard input has the folder, the configuration and the cases. A side prints its figures as one JSON line.
 """
 
+import argparse
 from collections.abc import Callable, Mapping
 import json
 import os
@@ -24,8 +25,10 @@ Answer = Callable[[Batch], Any]
 
 
 def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("side", choices=["export", *_SIDES])
+  side = parser.parse_args().side
   task = json.load(sys.stdin)
-  side = sys.argv[1]
   if side == "export":
     _export(task["model"], task["folder"])
     return

@@ -4,7 +4,7 @@ Beside it is the same model for ids that are padded to the longest text of all, 
 both lists texts a second of each side, and the gain; seconds of the processor count as much as the clock.
 
 Example:
-  python benchmarks/predict.py --size=base
+  python benchmarks/keras_predict.py --size=base
 """
 
 from collections.abc import Mapping, Sequence
