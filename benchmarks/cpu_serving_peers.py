@@ -2,6 +2,9 @@
 
 Hugging Face's ALBERT with random weights, in PyTorch, ONNX Runtime and OpenVINO. The argument is "export", or the side
 to time; standard input has the folder, the configuration and the cases. A side prints its figures as one JSON line.
+
+Example:
+  python benchmarks/cpu_serving.py --peer_python=peers/bin/python
 """
 
 import argparse

@@ -14,13 +14,13 @@ import functools
 import importlib.util
 import json
 import os
-import statistics
 import tempfile
 from typing import Any
 
 from absl import flags
-import common
+import measuring
 import numpy as np
+import texts
 
 from albert_tf import files
 from albert_tf.configs import AlbertConfig
@@ -38,8 +38,8 @@ Side = Callable[[], np.ndarray]
 
 def _measure() -> Mapping[str, Any]:
   with tempfile.TemporaryDirectory() as folder:
-    documents = common.installed_documentation(folder, megabytes=5)
-    vocabulary = common.train_vocabulary(documents, folder)
+    documents = texts.installed_documentation(folder, megabytes=5)
+    vocabulary = texts.train_vocabulary(documents, folder)
     sentences = [sentence for document in documents for sentence in document]
     sentences = sentences[: _NUM_SENTENCES.value]
     table = f"{folder}/sentences.jsonl"
@@ -139,16 +139,15 @@ def _converted(model: Any, folder: str) -> str:
 def _figures(sides: Mapping[str, Side], num_texts: int) -> dict[str, Any]:
   answers = {name: side() for name, side in sides.items()}  # The warm-up.
   ours = answers["predict.py"]
-  timed = {name: functools.partial(common.timed, side) for name, side in sides.items()}
-  times = common.in_turn(timed, _ROUNDS.value)
-  wall = {name: statistics.median(time.wall for time in times[name]) for name in times}
-  cpu = {name: statistics.median(time.cpu for time in times[name]) for name in times}
+  times = measuring.median_times(sides, _ROUNDS.value)
   return {
-    "texts_per_second": {name: round(num_texts / seconds, 1) for name, seconds in wall.items()},
-    "processor_seconds": {name: round(seconds, 1) for name, seconds in cpu.items()},
+    "texts_per_second": {
+      name: round(num_texts / of_side.wall, 1) for name, of_side in times.items()
+    },
+    "processor_seconds": {name: round(of_side.cpu, 1) for name, of_side in times.items()},
     "largest_difference": max(float(np.abs(theirs - ours).max()) for theirs in answers.values()),
   }
 
 
 if __name__ == "__main__":
-  common.run(_measure)
+  measuring.run(_measure)
