@@ -36,6 +36,7 @@ _PEER_PYTHON = flags.DEFINE_string(
 _ROUNDS = flags.DEFINE_integer(
   "rounds", 3, "Rounds of all sides; the fastest counts.", lower_bound=1
 )
+_CASE_NAMES = flags.DEFINE_list("cases", [], "Some of the cases; default: all.")
 _SIDE = flags.DEFINE_string("side", "", "For the benchmark itself: the side that this process is.")
 _FOLDER = flags.DEFINE_string("folder", "", "For the benchmark itself: where the models are.")
 
@@ -45,7 +46,7 @@ _PEERS = (
 )  # fmt: skip
 # Name → the lengths of the texts of a batch. The last are as those of GLUE's sentences: many short ones.
 _GLUE_LENGTHS = np.random.default_rng(0).gamma(2.0, 12.0, 32).astype(int).clip(1, 124) + 4
-_CASES: dict[str, np.ndarray] = {
+_ALL_CASES: dict[str, np.ndarray] = {
   "1 x 16": np.full(1, 16),
   "1 x 128": np.full(1, 128),
   "8 x 128": np.full(8, 128),
@@ -78,12 +79,17 @@ def _measure() -> Mapping[str, Any] | None:
     "milliseconds": {
       side: {
         case: round(min(figures[side]["milliseconds"][case] for figures in rounds), 2)
-        for case in _CASES
+        for case in _cases()
       }
       for side in sides
     },
     "megabytes": {side: rounds[0][side]["megabytes"] for side in sides},
   }
+
+
+def _cases() -> dict[str, np.ndarray]:
+  """The lengths of the texts in each case."""
+  return {name: _ALL_CASES[name] for name in _CASE_NAMES.value or _ALL_CASES}
 
 
 def _config() -> AlbertConfig:
@@ -111,7 +117,7 @@ def _figures_of(side: str, folder: str) -> Any:
     __file__,
     f"--side={side}",
     f"--folder={folder}",
-    f"--size={_SIZE.value}",
+    f"--cases={','.join(_cases())}",
   ]
   done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
   return json.loads(done.stdout.splitlines()[-1])
@@ -129,7 +135,7 @@ def _run_peer(arguments: Sequence[str], folder: str) -> Any:
 
 
 def _lengths_of_cases() -> dict[str, list[int]]:
-  return {name: lengths.tolist() for name, lengths in _CASES.items()}
+  return {name: lengths.tolist() for name, lengths in _cases().items()}
 
 
 def _peer_config() -> dict[str, Any]:
@@ -173,7 +179,7 @@ def _run_side(precision: str, folder: pathlib.Path) -> None:
   from albert_tf.serving.loaded_model import LoadedModel
 
   loaded = LoadedModel(str(folder / precision / "1"))
-  print_figures(lambda batch: loaded.run("tokens", dict(batch)), _CASES)
+  print_figures(lambda batch: loaded.run("tokens", dict(batch)), _cases())
 
 
 def print_figures(answer: Answer, cases: Mapping[str, np.ndarray]) -> None:
