@@ -21,8 +21,8 @@ from albert_tf.serving.loaded_model import LoadedModel
 # A part ends after so many rows, or characters: about a minute of ALBERT base on a small CPU.
 _PART_ROWS = 1024
 _PART_CHARACTERS = 1 << 20
-# Rows × the longest of a batch: about 4,000 tokens of English, 16,000 of Chinese. On two cores half
-# of it and twice as much are slower, and so are two batches at a time: one uses all cores.
+# Rows × the longest of a batch: about 4,000 tokens of English, 16,000 of Chinese. On two cores the
+# sizes tiny and base take the least time for a text near it, and two batches at a time gain nothing.
 _BATCH_CHARACTERS = 1 << 14
 # A shorter row counts as so long: it has [CLS] and [SEP], too.
 _SHORTEST_ROW = 64
