@@ -107,7 +107,7 @@ def test_docstring_tasks(tmp_path):
 def test_early_exit_runs(tmp_path):
   examples = made_up_texts(33, seed=6)
   task = tiny_task({"train": examples, "eval": examples})
-  settings = dataclasses.replace(QUICK, num_train_steps=2, exit_tolerance=100.0)
+  settings = dataclasses.replace(QUICK, num_train_steps=2)
   with eagerly():
     for folder, depths in (("section", (1, 2)), ("section.plain", ())):
       run = tmp_path / "runs" / folder / "seed_1"
