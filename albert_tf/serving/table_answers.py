@@ -311,8 +311,12 @@ def answer_tables(model: TableModel, paths: Sequence[str], output: str) -> Answe
   identity = model.identity() | {"input": {path: files.size_and_time(path) for path in paths}}
   with AnswerParts(output, identity) as parts:
     rows_before = parts.rows
-    questions = itertools.islice(_questions(model, paths), rows_before, None)
-    num_bytes = sum(map(files.size, paths))
+    questions = _questions(model, paths)
+    position = 0
+    for question in itertools.islice(questions, rows_before):
+      position = question.position
+    # What is left, so that the time left is that of the rows to answer.
+    num_bytes = sum(map(files.size, paths)) - position
     with progress.bar(num_bytes, desc="answering", unit="B") as bar:
       for part in _parts(questions):
         rows = _answered(model, part)
@@ -323,7 +327,8 @@ def answer_tables(model: TableModel, paths: Sequence[str], output: str) -> Answe
           )
         damaged = [f"{asked.where}: {asked.error}" for asked in part if asked.error]
         parts.add(answer_file.encode(rows), num_rows=len(rows), damaged=damaged)
-        bar.update(part[-1].position - bar.n)
+        bar.update(part[-1].position - position)
+        position = part[-1].position
     parts.finish(answer_file.join)
   seconds = time.monotonic() - begin
   return Answered(parts.rows, rows_before, parts.damaged, parts.examples, seconds)
