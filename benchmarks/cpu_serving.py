@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import json
 import pathlib
-import resource
+import re
 import subprocess
 import sys
 import tempfile
@@ -193,7 +193,10 @@ def print_figures(answer: Answer, cases: Mapping[str, np.ndarray]) -> None:
       answer(batch)
       times.append(time.perf_counter() - start)
     milliseconds[name] = min(times[2:]) * 1e3 / len(lengths)
-  megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+  # `getrusage` would count what the process before `exec` held.
+  status = pathlib.Path("/proc/self/status").read_text(encoding="utf-8")
+  kilobytes = re.search(r"VmHWM:\s+(\d+)", status)
+  megabytes = int(kilobytes[1]) / 1024 if kilobytes else 0.0
   print(json.dumps({"milliseconds": milliseconds, "megabytes": round(megabytes)}))
 
 
