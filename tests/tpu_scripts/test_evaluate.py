@@ -140,7 +140,7 @@ def test_another_depth_is_evaluated(folder, runs):
     ("twice", "a name of its own"),
     ("vocabulary", f"vocab_size: records 99, asked {VOCAB_SIZE}"),
     ("long", "max_seq_length=17 in the set a, max_position_embeddings=16"),
-    ("other lengths", "max_seq_length: records 12, asked 10"),
+    ("other lengths", "10 values of input_ids, expected 12"),
     ("weight", "nan in masked_lm_weights of {folder}/nan.tfrecord, record 2"),
     ("model", "loss=nan of the held-out set foreign"),
     ("nothing", "--eval_input_file=a"),
