@@ -71,8 +71,9 @@ def main() -> None:
 
 def _read_texts(model: Any, texts: CalibrationTexts) -> dict[str, list[Any]]:
   """The inputs of a model by name, from the columns of a table."""
-  from albert_tf.finetuning.data import cell_text, read_table
+  from albert_tf.finetuning.data import read_table
   from albert_tf.keras_api.preprocessor import INPUT_NAMES
+  from albert_tf.tables import cell_text
 
   table = read_table(texts.calibration_file)
   names = INPUT_NAMES[model.needed_preprocessor().kind]

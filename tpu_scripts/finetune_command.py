@@ -244,7 +244,9 @@ def run(task: "FineTuningTask", request: Request, start: "Checkpoint") -> None:
   """Trains, evaluates, predicts and exports, or combines runs into an ensemble."""
   from albert_tf.finetuning import ensemble, results
   from albert_tf.finetuning.run import fine_tune
+  from albert_tf.serving.precision import check_supported
 
+  check_supported(request.precision)  # Before hours of training.
   settings = request.settings
   if request.ensemble_of:
     combined = ensemble.combine(

@@ -20,6 +20,7 @@ import numpy as np
 from albert_tf import files, json_files
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, is_finite, setting
+from albert_tf.tables import cell_text
 
 _Example = TypeVar("_Example")
 _ID_COLUMN = "id"  # The names of a table's rows in predictions.
@@ -206,18 +207,6 @@ def row_ids(table: Table) -> list[str]:
       table.where(repeated[0]),
     )
   return ids
-
-
-def cell_text(value: Any) -> str:
-  """A cell as text; empty for None and NaN."""
-  if value is None or value != value:
-    return ""
-  if isinstance(value, bool):
-    return str(value).lower()
-  if isinstance(value, float) and value.is_integer():
-    # Integer columns with gaps are read as floats: a label 1 would become "1.0".
-    return str(int(value))
-  return str(value)
 
 
 def known_label(label: str, names: Collection[str]) -> str:

@@ -10,7 +10,7 @@ from albert_tf.keras_api.examples import Examples
 from albert_tf.serving.precision import Batch, Calibration
 
 _BATCH_SIZE = 32
-_MOST_TEXTS = 1000  # More do not change the ranges: docs/cpu_serving.md.
+_MOST_TEXTS = 1000  # Of a long table: each takes a forward pass in Python.
 # One text in so many is kept to compare the answers.
 _COMPARED = 5
 

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -139,8 +139,7 @@ class Export(LoadedModel):
     self.foreign_ops = {op for op in self.ops if op_def_registry.get(op) is None}
     super().__init__(directory)
     self.golden = read_golden(directory)
-    with open(os.path.join(directory, PRECISION)) as stream:
-      self.precision = json.load(stream)
+    self.precision = read_precision(directory)
     self.tolerance = TOLERANCES[self.precision["precision"]]
 
   def run(self, signature: str, inputs: Arrays) -> Arrays:
@@ -168,6 +167,15 @@ def ops_of(directory: str) -> set[str]:
     # A call has the function's name as its op.
     ops -= {function.signature.name for function in functions}
   return ops
+
+
+def read_precision(directory: str) -> dict[str, Any]:
+  """The content of the file `PRECISION`; without it an export computes in float32."""
+  path = os.path.join(directory, PRECISION)
+  if not os.path.exists(path):
+    return {"precision": "float32", "agreement": None}
+  with open(path, encoding="utf-8") as stream:
+    return json.load(stream)
 
 
 def read_golden(directory: str) -> list[Call]:

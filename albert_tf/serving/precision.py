@@ -75,24 +75,27 @@ def measure(
   """Measures a model's ranges and its agreement with float32.
 
   Raises:
-    UserError: TensorFlow has no products of 8 bits, there is no calibration, or the answers agree too
-      little.
+    UserError: TensorFlow has no products of 8 bits, a calibration is missing or one too many, or the
+      answers agree too little.
   """
   precision = settings.precision
+  check_supported(precision)
   if precision == "float32":
+    if calibration is not None:
+      raise UserError(
+        "Texts for calibration are for bfloat16 and int8. Received: some, with precision float32. "
+        "Leave them out, or give --precision=int8."
+      )
     return Measured((), None)
-  if precision == "int8" and not compat.HAS_INT8_PRODUCTS:
-    raise UserError(
-      "int8 needs TensorFlow 2.19 or later for x86, also where the model is served. "
-      f"Received: precision int8 with TensorFlow {tf.__version__}. Take --precision=bfloat16."
-    )
   if calibration is None or not calibration.measured:
     raise UserError(
       f"An export in {precision} is compared with float32 on texts. Received: none. Give some hundred of "
       "those that it will answer: --calibration_file=FILE, or calibration=texts in Python."
     )
   depth = settings.deepest
-  ranges = measured_ranges(model, calibration.measured, depth)
+  ranges: Ranges = ()  # 16 bits have the exponents of float32.
+  if precision == "int8":
+    ranges = measured_ranges(model, calibration.measured, depth)
   agreement = _agreement(model, precision, ranges, calibration.compared, depth)
   if not agreement.share >= settings.min_agreement:  # Not "<": a NaN does not agree either.
     raise UserError(
@@ -100,6 +103,15 @@ def measure(
       f"Take a higher precision, or accept it with --min_agreement={agreement.share:.2f}."
     )
   return Measured(ranges, agreement)
+
+
+def check_supported(precision: str) -> None:
+  """Raises `UserError` if this TensorFlow has no products of 8 bits, and the precision is int8."""
+  if precision == "int8" and not compat.HAS_INT8_PRODUCTS:
+    raise UserError(
+      "int8 needs TensorFlow 2.19 or later for x86, also where the model is served. "
+      f"Received: precision int8 with TensorFlow {tf.__version__}. Take --precision=bfloat16."
+    )
 
 
 def measured_ranges(model: Any, batches: Sequence[Batch], depth: int | None) -> Ranges:
@@ -194,7 +206,7 @@ class _Answers(NamedTuple):
   """The answers to n texts, tokens or ends of spans."""
 
   numbers: np.ndarray  # [n, C]: probabilities; values or vectors, where these are the answers.
-  decisions: np.ndarray | None  # int [n]; None without decisions.
+  decisions: np.ndarray | None  # [n]; None without decisions.
 
 
 def _joined(answers: Sequence[_Answers]) -> _Answers:
@@ -219,9 +231,9 @@ def _answers(model: Any, batch: Batch, outputs: Any) -> _Answers:
   logits = outputs.numpy()
   if kind == "multi_label":
     probabilities = 1.0 / (1.0 + np.exp(-logits))
+    is_above = probabilities >= (model.task.thresholds or 0.5)
     # Each label is a decision.
-    probabilities = probabilities.reshape(-1, 1)
-    return _Answers(probabilities, (probabilities[:, 0] > 0.5).astype(int))
+    return _Answers(probabilities.reshape(-1, 1), is_above.reshape(-1))
   if kind == "token_classification":
     is_word = batch["word_positions"] > 0 if "word_positions" in batch else is_token
     logits = logits[is_word]

@@ -100,6 +100,11 @@ def test_without_texts_nothing_is_written(exported, tmp_path):
   assert not (tmp_path / "1").exists()
 
 
+def test_texts_for_float32_are_refused(exported, tmp_path):
+  with pytest.raises(UserError, match=r"Received: some.*--precision=int8"):
+    loaded(exported, "pair").export(tmp_path / "1", calibration=PAIRS)
+
+
 @needs_int8
 def test_answers_that_do_not_agree_are_not_written(exported, tmp_path, monkeypatch):
   model = loaded(exported, "vectors")

@@ -12,13 +12,13 @@ from albert_tf import files, json_files
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import (
   Table,
-  cell_text,
   check_no_answer_is_read,
   known_label,
   read_lines,
   row_ids,
 )
 from albert_tf.settings import Settings, setting
+from albert_tf.tables import cell_text
 
 _LEVELS = ("middle", "high")  # RACE's school levels.
 _RACE_LINES = "all.txt"

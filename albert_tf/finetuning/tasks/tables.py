@@ -12,7 +12,6 @@ from albert_tf.errors import UserError
 from albert_tf.finetuning.data import (
   Table,
   TableColumns,
-  cell_text,
   finite_number,
   known_label,
   read_splits,
@@ -23,6 +22,7 @@ from albert_tf.finetuning.data import (
   whole_number,
 )
 from albert_tf.finetuning.tasks.labelled import LabelledTask, TextExample, named_metrics
+from albert_tf.tables import cell_text
 from albert_tf.tokenization import Tokenizer
 
 _MOST_CLASSES = 1000  # More different labels than this are no classes, but numbers or free text.
