@@ -93,12 +93,7 @@ def input_specs(model: Any, settings: LiteSettings) -> list[tf.TensorSpec]:
 def to_tflite(model: Any, specs: Sequence[tf.TensorSpec], *, weights: str = "float32") -> bytes:
   """A LiteRT file with these inputs; its one signature is `serving_default`."""
   function = tf.function(lambda **inputs: run_model(model, inputs), autograph=False)
-  encoder = getattr(model, "encoder", model)
-  encoder.packs = False  # The file's shapes are fixed.
-  try:
-    concrete = function.get_concrete_function(**{spec.name: spec for spec in specs})
-  finally:
-    encoder.packs = None
+  concrete = function.get_concrete_function(**{spec.name: spec for spec in specs})
   holder = tf.Module()
   holder.captured = list(named_variables(model).values())  # All, else the file has no signature.
   converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], holder)
@@ -129,7 +124,13 @@ def run_model(model: Any, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
   inputs = {name: tf.convert_to_tensor(array) for name, array in inputs.items()}
   if "positions" in inputs:
     inputs["masked_lm_positions"] = inputs.pop("positions")
-  outputs = model(inputs, training=False)
+  encoder = getattr(model, "encoder", model)
+  # The file's shapes are fixed, so it computes padding too: its vectors are not zeros there.
+  encoder.packs = False
+  try:
+    outputs = model(inputs, training=False)
+  finally:
+    encoder.packs = None
   if model.export_kind == "encoder":
     names = ("pooled_output", "sequence_output")
     return {name: tf.cast(outputs[name], tf.float32) for name in names}
