@@ -164,7 +164,7 @@ def traced_fit(strategy: tf.distribute.Strategy) -> tuple[Any, dict[str, Any]]:
   return model, {
     "fit": built_by(model.make_train_function).get_concrete_function(batches),
     "predict": built_by(model.make_predict_function).get_concrete_function([batch]),
-    "predictor": predictor._step.get_concrete_function(batch[0]),
+    "predictor": predictor._traced_step.get_concrete_function(batch[0]),
   }
 
 
