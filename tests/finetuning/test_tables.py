@@ -78,19 +78,24 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
   [
     ("a.tsv", "text\tlable\nx\ty\n", "Received: .* 1 .* text, lable.*--label_column"),
     ("a.tsv", "text\tlabel\n", "with 0 rows"),
-    ("a.tsv", "text\tlabel\nx\ty\tz\n", "3 in line 2"),
+    ("a.tsv", "text\tlabel\nx\ty\tz\n", r"a\.tsv:2.* 3 cells"),
     (
       "a.jsonl",
       '{"text": "x", "label": 1}\n{"text": "y", "label": 1}\n',
       "Received: 1 .*--problem=regression",
     ),
     # What would be a class of its own, or train on nothing.
-    ("a.jsonl", '{"text": "x", "label": 1}\n\n{"text": "y"}\n', "none in line 3 of .*and 0 more"),
-    ("a.csv", 'text,label\n"x\ny",a\nz,\nz,nan\n', "line 4 of .*1 more"),
-    ("a.tsv", "text\tlabel\n \ta\n", "none in line 2 of"),
+    (
+      "a.jsonl",
+      '{"text": "x", "label": 1}\n\n{"text": "y"}\n',
+      r"none in .*a\.jsonl:3, and 0 more",
+    ),
+    ("a.csv", 'text,label\n"x\ny",a\nz,\nz,nan\n', r"a\.csv:4, .*1 more"),
+    ("a.tsv", "text\tlabel\n \ta\n", r"none in .*a\.tsv:2"),
     # A stray quote would merge rows.
-    ("a.csv", 'text,label\nx,a\n"abc,x\ndef" more,y\nz,b\n', "Received: .* line 3 of"),
+    ("a.csv", 'text,label\nx,a\n"abc,x\ndef" more,y\nz,b\n', r"Received: .*a\.csv:3.* quotes"),
     ("a.parquet", "PAR1", "Received: .*a.parquet "),
+    ("a.jsonl", '{"text": "x", "label": "y"}\n{"text": \n', r"a\.jsonl:2"),
   ],
 )
 def test_a_broken_table_is_named(tmp_path, name, content, message):
@@ -107,7 +112,7 @@ def test_labels_that_do_not_fit(tmp_path):
   task = task_of(columns, train=train, eval=other)
   with pytest.raises(UserError, match=r"eval data must be one of 2, 10\. Received: .*'many'"):
     task.features("eval")
-  with pytest.raises(UserError, match=r"'many' in line 2 of .*eval\.tsv"):
+  with pytest.raises(UserError, match=r"'many' in .*eval\.tsv:2"):
     task_of(columns, train=train, eval=other, kind="regression")
   with pytest.raises(UserError, match="--init_checkpoint"):
     task_of(columns, test=train)
@@ -150,7 +155,7 @@ def test_an_empty_row_of_a_single_column_is_a_row(tmp_path, suffix, separator):
   # Of two columns it is no row.
   path.write_text("text|label\na|0\n\nb|1\n".replace("|", separator))
   assert [example.text for example in examples_of(path, ONE_TEXT)] == ["a", "b"]
-  assert read_table(str(path)).where(1) == f"line 4 of {path}"
+  assert read_table(str(path)).rows[1].where == f"{path}:4"
 
 
 TOPICS = {"the sky": ["air", "blue"], "old trees": [], "sing": ["air"], "all day": ["long", "air"]}
@@ -210,7 +215,7 @@ def test_scores_of_labels_that_overlap(tmp_path):
   [
     ("a,b", "a,x", {}, "eval data must be one of a, b. Received: 'x' in the example with the id 1"),
     ("a,b", "a", {"label_names": ("a", "b", "c")}, "Received: none for c in 2 "),
-    ('["a", "b"]', "a", {}, r'Received: \["a", "b"\] in line 3 of .*train\.tsv'),
+    ('["a", "b"]', "a", {}, r'Received: \["a", "b"\] in .*train\.tsv:3'),
     ("a", "a", {}, "Received: 1 "),
   ],
 )
@@ -266,7 +271,7 @@ def test_the_answer_among_the_texts_is_refused():
     ("a.jsonl", [("1", True), ("2", 1), ("3", "1")], "1 true or false, 1 numbers, 1 texts"),
     ("a.csv", [("1", "pos"), ("2", "Pos"), ("3", "pos")], "pos (2), Pos (1)"),
     ("a.csv", [("k", "a"), ("m", "b"), ("k", "b")], "2 of 3 rows share their id"),
-    ("a.csv", [("m", "a"), ("k", "b"), ("k", "b")], "the first 'k' in line 3 of"),
+    ("a.csv", [("m", "a"), ("k", "b"), ("k", "b")], "a.csv:3"),
     ("a.csv", [("1", "a"), ("2", "b")], ""),
   ],
 )
