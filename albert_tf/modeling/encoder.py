@@ -16,9 +16,13 @@ from albert_tf.errors import UserError
 from albert_tf.modeling.config_model import ConfigModel
 from albert_tf.modeling.dropout import Seed, resolve_seed, split_seed
 from albert_tf.modeling.fused_attention import can_fuse
-from albert_tf.modeling.layers import Dense
+from albert_tf.modeling.layers import (
+  AlbertEmbeddings,
+  AttentionSublayer,
+  Dense,
+  FeedForwardSublayer,
+)
 from albert_tf.modeling.rematerialization import Step, rematerialize
-from albert_tf.modeling.sublayers import AlbertEmbeddings, AttentionSublayer, FeedForwardSublayer
 from albert_tf.modeling.text_layout import PackedLayout, PaddedLayout, TextLayout
 
 LAYER_LOOPS = ("unrolled", "while")
