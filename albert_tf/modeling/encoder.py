@@ -197,10 +197,8 @@ class Encoder(ConfigModel):
 
     # The layers, in the order of the equation. A map from E to H exists only where they differ.
     policy = {"dtype": self.dtype_policy}
-    dense = policy | {
-      "initializer_range": config.initializer_range,
-      "join_rows": not accelerated,
-    }
+    forms = policy | {"accelerated": accelerated}
+    dense = forms | {"initializer_range": config.initializer_range}
     width = config.hidden_size
     self.embeddings = AlbertEmbeddings(config, name="embeddings", **policy)
     self.embedding_hidden_mapping_in = None
@@ -208,7 +206,7 @@ class Encoder(ConfigModel):
       self.embedding_hidden_mapping_in = Dense(
         config.embedding_size, width, name="embedding_hidden_mapping_in", **dense
       )
-    self._make_blocks(policy | {"accelerated": accelerated})
+    self._make_blocks(forms)
     self.pooler = Dense(width, width, activation="tanh", name="pooler", **dense)
     self.pooler.output_shape = (None, width)
     self.build(None)  # With an argument, else Keras 3 shows no shape of it in `summary`.

@@ -164,8 +164,8 @@ class Dense(keras.layers.Layer):
     activation: one of `ACTIVATIONS`.
     use_bias: whether there is a bias `b`; the answerability logit of SQuAD 2 has none.
     initializer_range: standard deviation of the normal, cut at two deviations.
-    join_rows: join the axes `[B, S]` to one for the product. On a CPU, product, bias and activation
-      are then one kernel; on a TPU it would need copies.
+    accelerated: see `Encoder`. False joins the axes `[B, S]` to one, so that product, bias and
+      activation are one kernel on a CPU; on a TPU that would need copies.
 
   Reference: `dense_layer_2d` and `dense_layer_3d` of the original code.
   """
@@ -180,14 +180,14 @@ class Dense(keras.layers.Layer):
     activation: str = "linear",
     use_bias: bool = True,
     initializer_range: float = 0.02,
-    join_rows: bool = True,
+    accelerated: bool = False,
     **kwargs: Any,
   ):
     super().__init__(**kwargs)
     self.inputs = inputs
     self.units = units
     self.output_shape = (None, None, units)
-    self.join_rows = join_rows
+    self.accelerated = accelerated
     self.use_bias = use_bias
     self.initializer_range = initializer_range
     self._activation = ACTIVATIONS[activation]
@@ -206,7 +206,7 @@ class Dense(keras.layers.Layer):
   def call(self, x: tf.Tensor) -> tf.Tensor:
     x = tf.cast(x, self.compute_dtype)
     kernel = tf.cast(self.kernel, self.compute_dtype)
-    if x.shape.rank == 3 and not self.join_rows:
+    if x.shape.rank == 3 and self.accelerated:
       return self._activation(self._plus_bias(tf.einsum("bsi,io->bso", x, kernel)))
     rows = tf.reshape(x, [-1, kernel.shape[0]])
     y = self._activation(self._plus_bias(tf.matmul(rows, kernel)))
@@ -217,7 +217,7 @@ class Dense(keras.layers.Layer):
   def to_heads(self, x: tf.Tensor, num_heads: int) -> tf.Tensor:
     """As `call`, but splits the last axis of the result: `[B, S, H]` → `[B, S, N, D]`."""
     heads = [num_heads, self.units // num_heads]  # 12 heads of 768 units are [12, 64].
-    if self.join_rows:
+    if not self.accelerated:
       return tf.reshape(self(x), tf.concat([tf.shape(x)[:-1], heads], axis=0))
     x = tf.cast(x, self.compute_dtype)
     # The kernel is split, and not the result: that would need a copy on a TPU.
@@ -228,7 +228,7 @@ class Dense(keras.layers.Layer):
 
   def from_heads(self, x: tf.Tensor) -> tf.Tensor:
     """As `call`, for an input with a split last axis: `[B, S, N, D]` → `[B, S, units]`."""
-    if self.join_rows:
+    if not self.accelerated:
       return self(tf.reshape(x, tf.concat([tf.shape(x)[:-2], [self.kernel.shape[0]]], axis=0)))
     x = tf.cast(x, self.compute_dtype)
     heads = x.shape.as_list()[2:]
@@ -283,7 +283,7 @@ class ConfigLayer(Composite, keras.layers.Layer):
       inputs,
       units,
       initializer_range=self.config.initializer_range,
-      join_rows=not self.accelerated,
+      accelerated=self.accelerated,
       name=name,
       dtype=self.dtype_policy,
       **kwargs,
