@@ -24,13 +24,7 @@ from albert_tf.errors import StoppedError, UserError
 from albert_tf.keras_api.batches import DEFAULT_BATCH_SIZE, EvaluationBatches, TrainingBatches
 from albert_tf.keras_api.calibration import calibration_of
 from albert_tf.keras_api.callbacks import SaveState, ShortEpoch, StopOnSignal, callbacks_in_order
-from albert_tf.keras_api.examples import (
-  Column,
-  Examples,
-  blocks_of,
-  check_counts,
-  with_class_weights,
-)
+from albert_tf.keras_api.examples import Column, Examples, check_counts, with_class_weights
 from albert_tf.keras_api.id_inputs import are_known, asserted_ids, checked_ids
 from albert_tf.keras_api.labels import finite
 from albert_tf.keras_api.loading import load_pretrained, save_pretrained, weight_values
@@ -439,18 +433,16 @@ class TextModel(ConfigModel):
 
   def _tokenized(self, texts: Any) -> Mapping[str, Column]:
     columns = self.columns(texts)
-    num_rows = len(next(iter(columns.values())))
-    if not num_rows:
+    if not len(next(iter(columns.values()))):
       raise UserError(
         "There must be at least one text. Received: none. Leave the call out for an empty list."
       )
-    blocks = (
-      self.preprocessor.pack({name: column[rows] for name, column in columns.items()})
-      for rows in blocks_of(num_rows)
-    )
-    # A preprocessor may be of another model.
-    checked = (checked_ids(block, self.config, self.id_ranks) for block in blocks)
-    return Examples.of_blocks(checked).inputs
+
+    def pack(rows: Mapping[str, Any]) -> Mapping[str, Any]:
+      # A preprocessor may be of another model.
+      return checked_ids(self.preprocessor.pack(rows), self.config, self.id_ranks)
+
+    return Examples.of_texts(columns, pack).inputs
 
   def prepared_batches(self, batches: Any) -> Any:
     """A data set, a generator or a `keras.utils.Sequence` with texts as one with ids."""
