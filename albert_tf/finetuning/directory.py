@@ -4,10 +4,13 @@
 several runs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import dataclasses
+import hashlib
 import os
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from albert_tf import files, json_files
 from albert_tf.checkpoints.bundle import latest_bundle
@@ -16,7 +19,7 @@ from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning import results
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.finetuning.tasks.base import FineTuningTask, fingerprint
+from albert_tf.finetuning.tasks.base import FineTuningTask
 from albert_tf.keras_api.examples import Examples
 from albert_tf.runs import run_directory
 
@@ -170,11 +173,21 @@ def training_identity(
   # These are results of an evaluation.
   del spec["null_score_diff_threshold"], spec["thresholds"], spec["exit_threshold"]
   content = {
-    "content of init_checkpoint": fingerprint(sorted(start.variables.items())),
+    "content of init_checkpoint": _fingerprint(sorted(start.variables.items())),
     "content of train examples": examples["train"].fingerprint(),
     "content of eval examples": examples["eval"].fingerprint(),
   }
   return spec | settings.training_values() | dict(task.training_options) | content
+
+
+def _fingerprint(arrays: Iterable[tuple[str, np.ndarray]]) -> str:
+  """A hash of named arrays: their values, types, shapes and order."""
+  digest = hashlib.sha256()
+  for name, value in arrays:
+    array = np.ascontiguousarray(value)
+    digest.update(f"{name} {array.dtype.str}{array.shape}".encode())
+    digest.update(array.tobytes())
+  return digest.hexdigest()
 
 
 def splits_to_run(task: FineTuningTask, *, evaluates: bool, predicts: bool) -> list[str]:

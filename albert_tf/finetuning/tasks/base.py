@@ -6,10 +6,7 @@
 
 import abc
 from collections.abc import Iterable, Mapping, Sequence
-import hashlib
 from typing import Any
-
-import numpy as np
 
 from albert_tf import files
 from albert_tf.configs.task import TaskSpec
@@ -26,16 +23,6 @@ Outputs = Mapping[str, Any]
 
 # TSV has no quoting: a tab in a text would be the end of its cell. These are the escapes of jq's @tsv.
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
-
-
-def fingerprint(arrays: Iterable[tuple[str, np.ndarray]]) -> str:
-  """A hash of named arrays: their values, types, shapes and order."""
-  digest = hashlib.sha256()
-  for name, value in arrays:
-    array = np.ascontiguousarray(value)
-    digest.update(f"{name} {array.dtype.str}{array.shape}".encode())
-    digest.update(array.tobytes())
-  return digest.hexdigest()
 
 
 class FineTuningTask(abc.ABC):
