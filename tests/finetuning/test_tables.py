@@ -177,37 +177,66 @@ def test_labels_that_overlap(tmp_path, suffix, cell):
   """Names with commas and lists give the same task."""
   rows = [{"text": text, "labels": cell(labels)} for text, labels in TOPICS.items()]
   path = write(tmp_path / f"train{suffix}", rows)
-  task = task_of(SEVERAL, kind="multi_label", train=path, eval=path)
+  task = task_of(SEVERAL, kind="multi_label", train=path, eval=path, test=path)
+  np.testing.assert_array_equal(task.features("test").labels, GOLD)
   assert (task.spec.kind, task.spec.label_names) == ("multi_label", NAMES)
   np.testing.assert_array_equal(task.gold("eval"), GOLD)
 
 
-def test_scores_of_labels_that_overlap(tmp_path):
-  """They are those of scikit-learn; "eval" chooses the thresholds."""
+LOGITS = np.array([[3.0, 1.0, -2.0], [0.5, 0.0, -4.0], [1.0, -1.0, -3.0], [-1.0, -2.0, 0.0]])
+PROBABILITIES = 1 / (1 + np.exp(-LOGITS))
+
+
+@pytest.fixture
+def overlapping(tmp_path):
+  """A task of several labels whose splits are all the same table."""
   rows = [{"text": text, "labels": labels} for text, labels in TOPICS.items()]
   path = write(tmp_path / "a.jsonl", rows)
-  task = task_of(SEVERAL, kind="multi_label", train=path, eval=path, test=path)
-  np.testing.assert_array_equal(task.features("test").labels, GOLD)
-  logits = np.array([[3.0, 1.0, -2.0], [0.5, 0.0, -4.0], [1.0, -1.0, -3.0], [-1.0, -2.0, 0.0]])
-  found, p = task.evaluate({"logits": logits}), 1 / (1 + np.exp(-logits))
+  return task_of(SEVERAL, kind="multi_label", train=path, eval=path, test=path)
+
+
+def test_evaluation_data_choose_the_thresholds_of_labels(overlapping):
+  found = overlapping.evaluate({"logits": LOGITS})
+  p = PROBABILITIES
   assert found["threshold_air"] == pytest.approx(p[3, 0] / 2)  # Three of four are right.
   assert found["threshold_blue"] == pytest.approx((p[0, 1] + p[1, 1]) / 2)
-  given = p >= [found[f"threshold_{name}"] for name in NAMES]
+  assert overlapping.spec.with_thresholds(found).thresholds[1] == found["threshold_blue"]
+
+
+def test_other_data_keep_the_thresholds_of_labels(overlapping):
+  found = overlapping.evaluate({"logits": LOGITS})
+  assert "threshold_air" not in overlapping.evaluate({"logits": LOGITS - 9}, "test")
+  given = np.greater_equal(PROBABILITIES, [found[f"threshold_{name}"] for name in NAMES])
+  np.testing.assert_array_equal(overlapping.predictions({"logits": LOGITS}), given)
+
+
+def test_scores_of_overlapping_labels_are_those_of_scikit_learn(overlapping):
+  found = overlapping.evaluate({"logits": LOGITS})
+  given = np.greater_equal(PROBABILITIES, [found[f"threshold_{name}"] for name in NAMES])
   for average in ("micro", "macro"):
     assert found[f"{average}_f1"] == metrics.f1_score(GOLD, given, average=average)
   by_class = metrics.f1_score(GOLD, given, average=None).tolist()
   assert [found[f"f1_{name}"] for name in NAMES] == by_class
-  assert found["average_precision"] == pytest.approx(metrics.average_precision_score(GOLD, p))
-  assert found["loss"] == pytest.approx(metrics.log_loss(GOLD.ravel(), p.ravel()))
-  assert task.spec.with_thresholds(found).thresholds[1] == found["threshold_blue"]
-  # Those of "eval" stay.
-  assert "threshold_air" not in task.evaluate({"logits": logits - 9}, "test")
-  task.write_predictions({"logits": logits}, "test", str(tmp_path))
+  precision = metrics.average_precision_score(GOLD, PROBABILITIES)
+  assert found["average_precision"] == pytest.approx(precision)
+  loss = metrics.log_loss(GOLD.ravel(), PROBABILITIES.ravel())
+  assert found["loss"] == pytest.approx(loss)
+
+
+def test_predictions_of_overlapping_labels_are_lists(tmp_path, overlapping):
+  overlapping.evaluate({"logits": LOGITS})  # It chooses the thresholds.
+  overlapping.write_predictions({"logits": LOGITS}, "test", str(tmp_path))
   lines = (tmp_path / "predictions_test.tsv").read_text().splitlines()
   assert lines[1].split("\t")[1:3] == ['["air", "blue"]', '["air", "blue"]']
   assert lines[3].split("\t")[1:3] == ['["air"]', '["air"]']
-  mean = task.ensemble([{"logits": logits}, {"logits": logits + 2}])
-  assert task.evaluate(mean)["average_precision"] == pytest.approx(found["average_precision"])
+
+
+def test_an_ensemble_of_overlapping_labels(overlapping):
+  """Its scores are the means; a constant that is added to all leaves the average precision."""
+  mean = overlapping.ensemble([{"logits": LOGITS}, {"logits": LOGITS + 2}])
+  np.testing.assert_allclose(mean["logits"], LOGITS + 1)
+  precision = metrics.average_precision_score(GOLD, PROBABILITIES)
+  assert overlapping.evaluate(mean)["average_precision"] == pytest.approx(precision)
 
 
 @pytest.mark.parametrize(
