@@ -196,6 +196,7 @@ def _run_one_seed(
   else:
     # Those of the run or, in a new directory, fine-tuned ones of another run.
     trained: Any = best_weights or job.start
+    # A checkpoint may have heads of pretraining, too, which no task uses.
     load_weights(model, trained, allow_unused=".")
 
   # The answers.
@@ -351,7 +352,8 @@ def _train(job: FineTuning, directory: SeedDirectory, model: TaskModel) -> dict[
   # One of Keras' epochs lasts from evaluation to evaluation.
   num_epochs = math.ceil(updates.num_steps / updates.interval)
   if state.saved_step == updates.num_steps:
-    # Killed after the last update: `fit` restores the state, and nothing is left to train.
+    # Killed after the last update: `fit` restores the state, and nothing is left to train. After 10
+    # updates, 3 an epoch, these are 3 whole epochs: a fourth would have the updates 11 and 12.
     num_epochs = updates.num_steps // updates.interval
   model.fit(
     job.examples["train"],
@@ -360,7 +362,7 @@ def _train(job: FineTuning, directory: SeedDirectory, model: TaskModel) -> dict[
     epochs=num_epochs,
     verbose=1 if _shows_bar() else 2,  # A bar, or a line an epoch.
     callbacks=[
-      evaluation,
+      evaluation,  # First: its metrics choose the best weights.
       best,
       *job.callbacks,
       state,

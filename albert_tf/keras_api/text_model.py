@@ -240,12 +240,13 @@ class TextModel(ConfigModel):
     self.check_labelled("fit", x, y)
     callbacks = callbacks_in_order(arguments.get("callbacks"))
     states = [callback for callback in callbacks if isinstance(callback, SaveState)]
+    state = states[0] if states else None
     if len(states) > 1:
       raise UserError(
         f"A training has one state. Received: {len(states)} SaveState callbacks. Keep one."
       )
     if has_batches(x):
-      if states:
+      if state is not None:
         raise UserError(
           "SaveState continues a training of lists and arrays, whose order is known. Received: "
           f"a {type(x).__name__}. Give texts and labels as lists."
@@ -256,27 +257,27 @@ class TextModel(ConfigModel):
       # Keras 3 warns that it cannot shuffle a data set.
       arguments.setdefault("shuffle", False)
     else:
-      first_callbacks = self._plan_training(arguments, *states)
+      first_callbacks = self._plan_training(arguments, state)
       callbacks = first_callbacks + callbacks
     if arguments.get("validation_data") is not None:
       self._plan_validation(arguments)
     arguments["callbacks"] = callbacks
 
-    with contextlib.ExitStack() as stack, iterators_without_autotune():
+    with contextlib.ExitStack() as at_end, iterators_without_autotune():
       for callback in callbacks:
         if isinstance(callback, StopOnSignal):
-          stack.callback(callback.close)
+          at_end.callback(callback.close)  # After an error, too.
       try:
         return super().fit(**arguments)
       except StoppedError:
         saved = ""
-        for state in states:
+        if state is not None:
           state.save()
           saved = ", saved. The same program continues"
         step = updates_made(self.optimizer)
         raise StoppedError(f"stopped at update {step:,}{saved}.") from None
 
-  def _plan_training(self, arguments: dict[str, Any], state: SaveState | None = None) -> list[Any]:
+  def _plan_training(self, arguments: dict[str, Any], state: SaveState | None) -> list[Any]:
     """Replaces lists and arrays in the arguments of `fit` by planned batches; returns callbacks."""
     examples = self.examples(
       arguments.pop("x", None),

@@ -41,7 +41,7 @@ class FineTuningTask(abc.ABC):
     head_options: arguments of the head, except number of labels and dropout, which the run sets.
     training_options: further values on which the weights depend, for the run's identity.
     loss_weights: argument of Keras' `compile`.
-    splits: name → examples; splits that are not needed may be absent.
+    splits: name → examples as they were read; splits that are not needed may be absent.
     sources: name → the file or folder of a split, where it is known, for results.json.
     has_one_set_of_predictions: whether the predictions of a split replace those of the others.
   """
@@ -63,10 +63,10 @@ class FineTuningTask(abc.ABC):
 
   @abc.abstractmethod
   def features(self, split: str) -> Examples:
-    """The features of a split, with labels if it is evaluated."""
+    """The examples of a split as the model reads them: ids, with labels if it is evaluated."""
 
   def split(self, name: str) -> Any:
-    """The examples of a split; raises `UserError` if there are none."""
+    """The examples of a split as they were read; raises `UserError` if there are none."""
     if not self.splits.get(name):
       raise UserError(
         f"{self.spec.name} needs {name} data here. Received: none. Name its file or folder."
