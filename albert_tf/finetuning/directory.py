@@ -70,14 +70,19 @@ class SeedDirectory(NamedTuple):
       UserError: a check fails. Nothing is written.
     """
     self._check_layout()
+    # Of several seeds: their folders, and the results of all.
     if self.path != self.output_dir:
       beside = ("seed_", RESULTS_FILE, "saved_model")
       run_directory.check(self.output_dir, beside=beside)
       check_task(self.output_dir, spec)
     run_directory.check(self.path)
     check_task(self.path, spec)
-    if trains:
-      return
+    if not trains:
+      check_task(start.directory, spec)
+      self._check_weights(start)
+
+  def _check_weights(self, start: Checkpoint) -> None:
+    """Raises `UserError` if answers without training would be of other weights than the directory's."""
     # The weights of another seed would be called those of this one.
     if self.best_weights is None and self.path != self.output_dir:
       raise UserError(
@@ -85,12 +90,11 @@ class SeedDirectory(NamedTuple):
         f"{self.path} without {run_directory.BEST}. Train first, or name --seeds that were "
         "trained; with weights of another run name one seed."
       )
-    check_task(start.directory, spec)
     path = os.path.join(self.path, run_directory.RUN_FILE)
     if not files.exists(path) or files.is_within(start.path, self.output_dir):
       return
-    # The weights that it was trained from may be named again: its own are used. Without weights of
-    # its own these are the ones that it was evaluated with.
+    # The record names the weights that it was trained from; they may be named again, and its own are
+    # used. A directory of answers alone records those that gave the answers.
     recorded = json_files.read(path, sources=dict)["sources"].get("init_checkpoint")
     if start.path != recorded:
       weights = f"those of {recorded}" if self.best_weights is None else "its own weights"
