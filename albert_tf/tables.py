@@ -238,8 +238,8 @@ def _text_table(path: str, records: Iterator[_Record]) -> OpenTable:
   if first.error or not _is_unicode(header):
     problem = first.error or "It is not UTF-8."
     raise UserError(
-      f"A table's first line names its columns. Received: {path}. {problem} Write it as UTF-8, with "
-      "the quoting of its suffix."
+      f"A table's first line names its columns. Received: {path}. {problem} Save the file as UTF-8, "
+      "in the format of its suffix."
     )
   if not header or len(set(header)) < len(header):
     raise UserError(
