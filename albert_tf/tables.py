@@ -39,8 +39,8 @@ class Row(NamedTuple):
   position: int
 
 
-class Table(NamedTuple):
-  """An open table.
+class OpenTable(NamedTuple):
+  """A table whose rows are read one after the other.
 
   Attributes:
     names: the columns; None for .jsonl, where each row has its own.
@@ -53,7 +53,7 @@ class Table(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_table(path: str) -> Iterator[Table]:
+def open_table(path: str) -> Iterator[OpenTable]:
   """Opens a table by its suffix. Memory does not grow with the file.
 
   - TSV has no quoting, so cells cannot contain tabs or line ends; CSV is quoted as RFC 4180 says.
@@ -135,7 +135,7 @@ def _lines(path: str, stream: IO[bytes]) -> Iterator[_Line]:
     yield _Line(number, line.decode("utf-8", "surrogateescape"), position)
 
 
-def _json_table(path: str, stream: IO[bytes]) -> Table:
+def _json_table(path: str, stream: IO[bytes]) -> OpenTable:
   """The table of a file with a JSON object in each line."""
 
   def read(columns: Collection[str] | None) -> Iterator[Row]:
@@ -150,7 +150,7 @@ def _json_table(path: str, stream: IO[bytes]) -> Table:
       else:
         yield _checked(Row(where, _chosen(cells, columns), "", line.position))
 
-  return Table(None, read)
+  return OpenTable(None, read)
 
 
 # ------------------------------------------------------------------ a header and cells
@@ -165,7 +165,7 @@ class _Record(NamedTuple):
   position: int
 
 
-def _tsv_table(path: str, stream: IO[bytes]) -> Table:
+def _tsv_table(path: str, stream: IO[bytes]) -> OpenTable:
   records = (
     _Record(line.number, _without_end(line.text).split("\t"), "", line.position)
     for line in _lines(path, stream)
@@ -202,7 +202,7 @@ class _LinesOfRow:
     self._again.extendleft(reversed(self.row[1:]))
 
 
-def _csv_table(path: str, stream: IO[bytes]) -> Table:
+def _csv_table(path: str, stream: IO[bytes]) -> OpenTable:
   return _text_table(path, _csv_records(_LinesOfRow(_lines(path, stream))))
 
 
@@ -231,10 +231,16 @@ def _csv_records(lines: _LinesOfRow) -> Iterator[_Record]:
       yield _Record(lines.row[0].number, cells or [""], "", lines.row[-1].position)
 
 
-def _text_table(path: str, records: Iterator[_Record]) -> Table:
+def _text_table(path: str, records: Iterator[_Record]) -> OpenTable:
   """The table of a file of text, whose first line names the columns."""
-  first = next(records, None)
-  header = list(first.cells) if first else []
+  first = next(records, _Record(1, (), "", 0))
+  header = list(first.cells)
+  if first.error or not _is_unicode(header):
+    problem = first.error or "It is not UTF-8."
+    raise UserError(
+      f"A table's first line names its columns. Received: {path}. {problem} Save the file as UTF-8, "
+      "in the format of its suffix."
+    )
   if not header or len(set(header)) < len(header):
     raise UserError(
       "A table has a header with different names. Received: "
@@ -256,13 +262,13 @@ def _text_table(path: str, records: Iterator[_Record]) -> Table:
         cells = dict(zip(header, record.cells, strict=True))
         yield _checked(Row(where, _chosen(cells, columns), "", record.position))
 
-  return Table(header, read)
+  return OpenTable(header, read)
 
 
 # ------------------------------------------------------------------ Parquet
 
 
-def _parquet_table(path: str, stream: IO[bytes]) -> Table:
+def _parquet_table(path: str, stream: IO[bytes]) -> OpenTable:
   import pyarrow  # Slow to import.
   from pyarrow import parquet
 
@@ -297,7 +303,7 @@ def _parquet_table(path: str, stream: IO[bytes]) -> Table:
     except damage as error:
       raise refuse(error) from error
 
-  return Table(header, read)
+  return OpenTable(header, read)
 
 
 def _python_values(column: Any) -> list[Any]:
@@ -315,7 +321,7 @@ def _python_values(column: Any) -> list[Any]:
   return values
 
 
-_TABLES: dict[str, Callable[[str, IO[bytes]], Table]] = {
+_TABLES: dict[str, Callable[[str, IO[bytes]], OpenTable]] = {
   ".csv": _csv_table,
   ".jsonl": _json_table,
   ".parquet": _parquet_table,

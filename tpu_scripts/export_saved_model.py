@@ -81,7 +81,7 @@ def _read_texts(model: Any, texts: CalibrationTexts) -> dict[str, list[Any]]:
   table.check_columns(columns, "--text_columns")
   inputs = {}
   for name, column in zip(names, columns, strict=False):
-    cells = [row.get(column) for row in table.rows]
+    cells = [row.cells.get(column) for row in table.rows]
     # Choices and words are lists.
     inputs[name] = [cell if isinstance(cell, list) else cell_text(cell) for cell in cells]
   return inputs

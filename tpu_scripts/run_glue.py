@@ -78,7 +78,7 @@ def make_task(
   trained = request.trained
   return table_task(
     command.paths(request),
-    columns=command,
+    columns=command,  # The columns' flags are its fields.
     tokenizer=tokenizer,
     kind=command.kind,
     label_names=trained.label_names if trained else (),

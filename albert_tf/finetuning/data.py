@@ -1,4 +1,4 @@
-"""Files of examples for fine-tuning: text, tables of four formats, and a part held out to evaluate.
+"""Files of examples for fine-tuning: lines of text, whole tables, and a part held out to evaluate.
 
 The commands import it for its flags, and readers of tasks for its tables. It does not import
 TensorFlow, so that a command with a wrong flag fails at once.
@@ -6,21 +6,16 @@ TensorFlow, so that a command with a wrong flag fails at once.
 
 import collections
 from collections.abc import Callable, Collection, Mapping, Sequence
-import csv
-import io
 import itertools
-import os
 import re
-import sys
 from typing import Any, NamedTuple, TypeVar
 
 from absl import logging
 import numpy as np
 
-from albert_tf import files, json_files
+from albert_tf import files, tables
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, is_finite, setting
-from albert_tf.tables import cell_text
 
 _Example = TypeVar("_Example")
 _ID_COLUMN = "id"  # The names of a table's rows in predictions.
@@ -160,26 +155,17 @@ def check_no_answer_is_read(labels: Sequence[str], texts: Sequence[str], flag: s
 
 
 class Table(NamedTuple):
-  """Rows of a file.
+  """All rows of a file.
 
   Attributes:
     source: the file's name in messages.
     names: the columns.
-    rows: column → cell; strings for .tsv and .csv, else the file's types. A cell of .jsonl may be
-      absent.
-    lines: number of each row's first line in the file, from 1; empty for a file without lines.
+    rows: none of them is damaged. A cell of .jsonl may be absent.
   """
 
   source: str
   names: Sequence[str]
-  rows: Sequence[Mapping[str, Any]]
-  lines: Sequence[int] = ()
-
-  def where(self, number: int) -> str:
-    """The name of a row in messages."""
-    if self.lines:
-      return f"line {self.lines[number]} of {self.source}"
-    return f"row {number + 1} of {self.source}"
+  rows: Sequence[tables.Row]
 
   def check_columns(self, needed: Sequence[str], flags: str) -> None:
     """Raises `UserError` if a column is missing, or there are no rows; `flags` name the columns."""
@@ -194,7 +180,7 @@ def row_ids(table: Table) -> list[str]:
   """The rows' names in predictions: the cells of the column `id` or, without one, numbers from 0."""
   if _ID_COLUMN not in table.names:
     return [str(number) for number in range(len(table.rows))]
-  ids = [cell_text(row.get(_ID_COLUMN)) for row in table.rows]
+  ids = [tables.cell_text(row.cells.get(_ID_COLUMN)) for row in table.rows]
   counts = collections.Counter(ids)
   repeated = [number for number, name in enumerate(ids) if counts[name] > 1]
   if repeated:
@@ -204,7 +190,7 @@ def row_ids(table: Table) -> list[str]:
       len(repeated),
       len(ids),
       ids[repeated[0]],
-      table.where(repeated[0]),
+      table.rows[repeated[0]].where,
     )
   return ids
 
@@ -247,88 +233,23 @@ def finite_number(label: Any) -> float:
 
 
 def read_table(path: str) -> Table:
-  """Reads a table by its suffix: .tsv, .csv (RFC 4180 quoting), .jsonl or .parquet.
-
-  TSV has no quoting, so cells cannot contain tabs or line ends. A blank line is a row if there is
-  one column.
+  """Reads all rows of a table, as `albert_tf.tables` reads its format.
 
   Raises:
-    UserError: the file has another format than its suffix.
+    UserError: the file has another format than its suffix, or a row is damaged.
   """
-  suffix = os.path.splitext(path)[1].lower()
-  if suffix == ".parquet":
-    return _parquet_table(path)
-  if suffix == ".jsonl":
-    return _json_table(path)
-  if suffix == ".csv":
-    return _text_table(_csv_rows(path), path)
-  if suffix == ".tsv":
-    lines = enumerate(read_lines(path), 1)
-    return _text_table({number: line.split("\t") for number, line in lines}, path)
-  raise UserError(f"A table's file name ends in .tsv, .csv, .jsonl or .parquet. Received: {path}.")
-
-
-def _csv_rows(path: str) -> dict[int, list[str]]:
-  """The cells of each row, by the line where it begins; a cell may have several lines."""
-  text = read_text(path)
-  # The library's limit is 128 KiB, but a cell may be a whole document.
-  csv.field_size_limit(sys.maxsize)
-  # Strict: a stray quote would otherwise merge rows in silence.
-  reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-  rows = {}
-  first_line = 1
-  try:
-    for cells in reader:
-      rows[first_line] = cells or [""]
-      first_line = reader.line_num + 1
-  except csv.Error as error:
-    raise UserError(
-      "A cell of a .csv file that has commas, quotes or line ends is quoted as a whole, with its "
-      f"own quotes doubled. Received: the row at line {first_line} of {path} ({error})."
-    ) from error
-  return rows
-
-
-def _text_table(cells_by_line: dict[int, list[str]], path: str) -> Table:
-  """The table of a text file, whose first line has the names of the columns."""
-  header = cells_by_line.get(1, [])
-  rows = {}
-  for line, cells in cells_by_line.items():
-    # A blank line is an empty cell where there is one column, and no row elsewhere.
-    if cells == [""] and len(header) != 1:
-      continue
-    if len(cells) != len(header) or len(set(header)) < len(header):
-      raise UserError(
-        "A table needs different names in its header, and equal numbers of columns in all rows. "
-        f"Received: {path} with {', '.join(header)}, and {len(cells)} in line {line}. Is a text "
-        "with tabs or commas not quoted, or the suffix the wrong one?"
-      )
-    if line > 1:
-      rows[line] = dict(zip(header, cells, strict=True))
-  return Table(source=path, names=header, rows=list(rows.values()), lines=list(rows))
-
-
-def _json_table(path: str) -> Table:
-  """The table of a file with a JSON object in each line."""
-  rows = {}
-  for number, line in enumerate(read_lines(path), 1):
-    if line.strip():
-      rows[number] = json_files.parse(line, f"line {number} of {path}")
-  # All keys in the order in which they first occur.
-  names = dict.fromkeys(name for row in rows.values() for name in row)
-  return Table(source=path, names=list(names), rows=list(rows.values()), lines=list(rows))
-
-
-def _parquet_table(path: str) -> Table:
-  import pyarrow  # Slow to import.
-  from pyarrow import parquet
-
-  data = io.BytesIO(files.read_bytes(path))
-  try:
-    table = parquet.read_table(data)
-    return Table(source=path, names=table.column_names, rows=table.to_pylist())
-  except (pyarrow.ArrowException, OSError, ValueError) as error:
-    message = " ".join(str(error).split())
-    raise UserError(
-      f"A .parquet file is complete and undamaged. Received: {path} ({message}). Copy it again."
-    ) from error
+  rows = []
+  with tables.open_table(path) as table:
+    for row in table.read(None):
+      # A row that is left out would change the scores, and nobody would see it.
+      if row.error:
+        raise UserError(
+          f"Every row of a file of examples is read. Received: a damaged row, {row.where}. "
+          f"{row.error} Is the suffix the wrong one? Else correct the row, or delete it."
+        )
+      rows.append(row)
+  names = table.names
+  if names is None:
+    # All keys of JSON lines, in the order in which they first occur.
+    names = list(dict.fromkeys(name for row in rows for name in row.cells))
+  return Table(source=path, names=names, rows=rows)

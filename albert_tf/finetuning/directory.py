@@ -4,10 +4,13 @@
 several runs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import dataclasses
+import hashlib
 import os
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from albert_tf import files, json_files
 from albert_tf.checkpoints.bundle import latest_bundle
@@ -16,7 +19,7 @@ from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning import results
 from albert_tf.finetuning.settings import FineTuneSettings
-from albert_tf.finetuning.tasks.base import FineTuningTask, fingerprint
+from albert_tf.finetuning.tasks.base import FineTuningTask
 from albert_tf.keras_api.examples import Examples
 from albert_tf.runs import run_directory
 
@@ -67,14 +70,19 @@ class SeedDirectory(NamedTuple):
       UserError: a check fails. Nothing is written.
     """
     self._check_layout()
+    # Of several seeds: their folders, and the results of all.
     if self.path != self.output_dir:
       beside = ("seed_", RESULTS_FILE, "saved_model")
       run_directory.check(self.output_dir, beside=beside)
       check_task(self.output_dir, spec)
     run_directory.check(self.path)
     check_task(self.path, spec)
-    if trains:
-      return
+    if not trains:
+      check_task(start.directory, spec)
+      self._check_weights(start)
+
+  def _check_weights(self, start: Checkpoint) -> None:
+    """Raises `UserError` if answers without training would be of other weights than the directory's."""
     # The weights of another seed would be called those of this one.
     if self.best_weights is None and self.path != self.output_dir:
       raise UserError(
@@ -82,12 +90,11 @@ class SeedDirectory(NamedTuple):
         f"{self.path} without {run_directory.BEST}. Train first, or name --seeds that were "
         "trained; with weights of another run name one seed."
       )
-    check_task(start.directory, spec)
     path = os.path.join(self.path, run_directory.RUN_FILE)
     if not files.exists(path) or files.is_within(start.path, self.output_dir):
       return
-    # The weights that it was trained from may be named again: its own are used. Without weights of
-    # its own these are the ones that it was evaluated with.
+    # The record names the weights that it was trained from; they may be named again, and its own are
+    # used. A directory of answers alone records those that gave the answers.
     recorded = json_files.read(path, sources=dict)["sources"].get("init_checkpoint")
     if start.path != recorded:
       weights = f"those of {recorded}" if self.best_weights is None else "its own weights"
@@ -170,11 +177,21 @@ def training_identity(
   # These are results of an evaluation.
   del spec["null_score_diff_threshold"], spec["thresholds"], spec["exit_threshold"]
   content = {
-    "content of init_checkpoint": fingerprint(sorted(start.variables.items())),
+    "content of init_checkpoint": _fingerprint(sorted(start.variables.items())),
     "content of train examples": examples["train"].fingerprint(),
     "content of eval examples": examples["eval"].fingerprint(),
   }
   return spec | settings.training_values() | dict(task.training_options) | content
+
+
+def _fingerprint(arrays: Iterable[tuple[str, np.ndarray]]) -> str:
+  """A hash of named arrays: their values, types, shapes and order."""
+  digest = hashlib.sha256()
+  for name, value in arrays:
+    array = np.ascontiguousarray(value)
+    digest.update(f"{name} {array.dtype.str}{array.shape}".encode())
+    digest.update(array.tobytes())
+  return digest.hexdigest()
 
 
 def splits_to_run(task: FineTuningTask, *, evaluates: bool, predicts: bool) -> list[str]:

@@ -196,6 +196,7 @@ def _run_one_seed(
   else:
     # Those of the run or, in a new directory, fine-tuned ones of another run.
     trained: Any = best_weights or job.start
+    # A checkpoint may have heads of pretraining, too, which no task uses.
     load_weights(model, trained, allow_unused=".")
 
   # The answers.
@@ -351,7 +352,8 @@ def _train(job: FineTuning, directory: SeedDirectory, model: TaskModel) -> dict[
   # One of Keras' epochs lasts from evaluation to evaluation.
   num_epochs = math.ceil(updates.num_steps / updates.interval)
   if state.saved_step == updates.num_steps:
-    # Killed after the last update: `fit` restores the state, and nothing is left to train.
+    # Killed after the last update: `fit` restores the state, and nothing is left to train. After 10
+    # updates, 3 an epoch, these are 3 whole epochs: a fourth would have the updates 11 and 12.
     num_epochs = updates.num_steps // updates.interval
   model.fit(
     job.examples["train"],
@@ -360,7 +362,7 @@ def _train(job: FineTuning, directory: SeedDirectory, model: TaskModel) -> dict[
     epochs=num_epochs,
     verbose=1 if _shows_bar() else 2,  # A bar, or a line an epoch.
     callbacks=[
-      evaluation,
+      evaluation,  # First: its metrics choose the best weights.
       best,
       *job.callbacks,
       state,
@@ -450,20 +452,9 @@ class Evaluation(keras.callbacks.Callback):
 
   def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
     self._job.lock.check()
-    seconds = max(time.monotonic() - self._epoch_began, 1e-9)
-    self.seconds += seconds
-    means = {name: float(np.ravel(value)[0]) for name, value in logs.items()}
-    self._check_finite({"loss": means["loss"]})
-    num_examples = (self._step - self._epoch_first_step) * self._job.settings.train_batch_size
-    means["learning_rate"] = float(self._updates.schedule(self._step - 1))
-    means["examples_per_second"] = num_examples / seconds
-    means["seconds"] = self.seconds
-    self._log.append(self._step, "train", means)
-
-    metrics = {
-      name: float(value)
-      for name, value in self._job.task.evaluate(_answers(self._job, self.model, "eval")).items()
-    }
+    self._log.append(self._step, "train", self._report_of_training(logs))
+    outputs = _answers(self._job, self.model, "eval")
+    metrics = {name: float(value) for name, value in self._job.task.evaluate(outputs).items()}
     self._check_finite(metrics)
     message = ", ".join(
       f"{name} {results.format_metric(name, value)}" for name, value in metrics.items()
@@ -474,6 +465,19 @@ class Evaluation(keras.callbacks.Callback):
     self._log.flush()
     # `KeepBest` and other callbacks find them where those of Keras' own evaluation would be.
     logs |= {f"val_{name}": value for name, value in metrics.items()}
+
+  def _report_of_training(self, logs: Mapping[str, Any]) -> dict[str, float]:
+    """What metrics.jsonl has of the updates since the last evaluation; `logs` are Keras' means."""
+    report = {name: float(value) for name, value in logs.items()}
+    self._check_finite({"loss": report["loss"]})
+    seconds = max(time.monotonic() - self._epoch_began, 1e-9)
+    self.seconds += seconds
+    num_examples = (self._step - self._epoch_first_step) * self._job.settings.train_batch_size
+    # Of the last update: the schedule takes the number of updates before it.
+    report["learning_rate"] = float(self._updates.schedule(self._step - 1))
+    report["examples_per_second"] = num_examples / seconds
+    report["seconds"] = self.seconds
+    return report
 
   def _check_finite(self, values: Mapping[str, float]) -> None:
     """Ends a training that has diverged, so that its weights are never called the best."""

@@ -4,7 +4,7 @@ The models make them of lists and arrays, the tasks of fine-tuning of files; `ba
 them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import functools
 import hashlib
@@ -46,6 +46,27 @@ class Examples:
   labels: Any = None
   weights: Any = None
   divides_by_weights: bool = False
+
+  @classmethod
+  def of_texts(
+    cls,
+    columns: Mapping[str, Any],
+    pack: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    *,
+    desc: str = "",
+  ) -> "Examples":
+    """Tokenizes texts, block after block.
+
+    Args:
+      columns: strings by name, a sequence of n each.
+      pack: makes a padded batch of some rows, such as `AlbertPreprocessor.pack`.
+      desc: names a progress bar; "": none.
+    """
+    num_rows = len(next(iter(columns.values())))
+    return cls.of_blocks(
+      pack({name: column[rows] for name, column in columns.items()})
+      for rows in blocks_of(num_rows, desc=desc)
+    )
 
   @classmethod
   def of_blocks(cls, blocks: Iterable[Mapping[str, Any]]) -> "Examples":

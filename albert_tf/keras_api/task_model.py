@@ -104,6 +104,7 @@ class TaskModel(TextModel):
     depth_distillation: float = 0.0,
     **kwargs: Any,
   ):
+    # What is given by name is of a new task, of the head, of the encoder, or else of `TextModel`.
     options = {"head_options": head_options, **kwargs}
     task_fields = take_task_fields(options)
     head_options = dict(options.pop("head_options") or {})

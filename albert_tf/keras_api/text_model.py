@@ -24,13 +24,7 @@ from albert_tf.errors import StoppedError, UserError
 from albert_tf.keras_api.batches import DEFAULT_BATCH_SIZE, EvaluationBatches, TrainingBatches
 from albert_tf.keras_api.calibration import calibration_of
 from albert_tf.keras_api.callbacks import SaveState, ShortEpoch, StopOnSignal, callbacks_in_order
-from albert_tf.keras_api.examples import (
-  Column,
-  Examples,
-  blocks_of,
-  check_counts,
-  with_class_weights,
-)
+from albert_tf.keras_api.examples import Column, Examples, check_counts, with_class_weights
 from albert_tf.keras_api.id_inputs import are_known, asserted_ids, checked_ids
 from albert_tf.keras_api.labels import finite
 from albert_tf.keras_api.loading import load_pretrained, save_pretrained, weight_values
@@ -246,12 +240,13 @@ class TextModel(ConfigModel):
     self.check_labelled("fit", x, y)
     callbacks = callbacks_in_order(arguments.get("callbacks"))
     states = [callback for callback in callbacks if isinstance(callback, SaveState)]
+    state = states[0] if states else None
     if len(states) > 1:
       raise UserError(
         f"A training has one state. Received: {len(states)} SaveState callbacks. Keep one."
       )
     if has_batches(x):
-      if states:
+      if state is not None:
         raise UserError(
           "SaveState continues a training of lists and arrays, whose order is known. Received: "
           f"a {type(x).__name__}. Give texts and labels as lists."
@@ -262,27 +257,27 @@ class TextModel(ConfigModel):
       # Keras 3 warns that it cannot shuffle a data set.
       arguments.setdefault("shuffle", False)
     else:
-      first_callbacks = self._plan_training(arguments, *states)
+      first_callbacks = self._plan_training(arguments, state)
       callbacks = first_callbacks + callbacks
     if arguments.get("validation_data") is not None:
       self._plan_validation(arguments)
     arguments["callbacks"] = callbacks
 
-    with contextlib.ExitStack() as stack, iterators_without_autotune():
+    with contextlib.ExitStack() as at_end, iterators_without_autotune():
       for callback in callbacks:
         if isinstance(callback, StopOnSignal):
-          stack.callback(callback.close)
+          at_end.callback(callback.close)  # After an error, too.
       try:
         return super().fit(**arguments)
       except StoppedError:
         saved = ""
-        for state in states:
+        if state is not None:
           state.save()
           saved = ", saved. The same program continues"
         step = updates_made(self.optimizer)
         raise StoppedError(f"stopped at update {step:,}{saved}.") from None
 
-  def _plan_training(self, arguments: dict[str, Any], state: SaveState | None = None) -> list[Any]:
+  def _plan_training(self, arguments: dict[str, Any], state: SaveState | None) -> list[Any]:
     """Replaces lists and arrays in the arguments of `fit` by planned batches; returns callbacks."""
     examples = self.examples(
       arguments.pop("x", None),
@@ -439,18 +434,16 @@ class TextModel(ConfigModel):
 
   def _tokenized(self, texts: Any) -> Mapping[str, Column]:
     columns = self.columns(texts)
-    num_rows = len(next(iter(columns.values())))
-    if not num_rows:
+    if not len(next(iter(columns.values()))):
       raise UserError(
         "There must be at least one text. Received: none. Leave the call out for an empty list."
       )
-    blocks = (
-      self.preprocessor.pack({name: column[rows] for name, column in columns.items()})
-      for rows in blocks_of(num_rows)
-    )
-    # A preprocessor may be of another model.
-    checked = (checked_ids(block, self.config, self.id_ranks) for block in blocks)
-    return Examples.of_blocks(checked).inputs
+
+    def pack(rows: Mapping[str, Any]) -> Mapping[str, Any]:
+      # A preprocessor may be of another model.
+      return checked_ids(self.preprocessor.pack(rows), self.config, self.id_ranks)
+
+    return Examples.of_texts(columns, pack).inputs
 
   def prepared_batches(self, batches: Any) -> Any:
     """A data set, a generator or a `keras.utils.Sequence` with texts as one with ids."""

@@ -39,8 +39,10 @@ def train_step(model: Any, data: Any) -> dict[str, Any]:
   def gradients_of(rows: Any) -> list[Any]:
     with tf.GradientTape() as tape:
       loss = training_loss(model, *rows)
+      # The mean over the batch is the mean over its equal parts.
+      loss /= tf.cast(count, loss.dtype)
       # 16-bit gradients of a small loss would be 0.
-      scaled_loss = compat.scale_loss(model.optimizer, loss / tf.cast(count, loss.dtype))
+      scaled_loss = compat.scale_loss(model.optimizer, loss)
     return tape.gradient(scaled_loss, variables)
 
   def dense_gradients_of(rows: Any, number: tf.Tensor) -> list[tf.Tensor]:

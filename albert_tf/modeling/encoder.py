@@ -16,9 +16,13 @@ from albert_tf.errors import UserError
 from albert_tf.modeling.config_model import ConfigModel
 from albert_tf.modeling.dropout import Seed, resolve_seed, split_seed
 from albert_tf.modeling.fused_attention import can_fuse
-from albert_tf.modeling.layers import Dense
+from albert_tf.modeling.layers import (
+  AlbertEmbeddings,
+  AttentionSublayer,
+  Dense,
+  FeedForwardSublayer,
+)
 from albert_tf.modeling.rematerialization import Step, rematerialize
-from albert_tf.modeling.sublayers import AlbertEmbeddings, AttentionSublayer, FeedForwardSublayer
 from albert_tf.modeling.text_layout import PackedLayout, PaddedLayout, TextLayout
 
 LAYER_LOOPS = ("unrolled", "while")
@@ -193,10 +197,8 @@ class Encoder(ConfigModel):
 
     # The layers, in the order of the equation. A map from E to H exists only where they differ.
     policy = {"dtype": self.dtype_policy}
-    dense = policy | {
-      "initializer_range": config.initializer_range,
-      "join_rows": not accelerated,
-    }
+    forms = policy | {"accelerated": accelerated}
+    dense = forms | {"initializer_range": config.initializer_range}
     width = config.hidden_size
     self.embeddings = AlbertEmbeddings(config, name="embeddings", **policy)
     self.embedding_hidden_mapping_in = None
@@ -204,7 +206,7 @@ class Encoder(ConfigModel):
       self.embedding_hidden_mapping_in = Dense(
         config.embedding_size, width, name="embedding_hidden_mapping_in", **dense
       )
-    self._make_blocks(policy | {"accelerated": accelerated})
+    self._make_blocks(forms)
     self.pooler = Dense(width, width, activation="tanh", name="pooler", **dense)
     self.pooler.output_shape = (None, width)
     self.build(None)  # With an argument, else Keras 3 shows no shape of it in `summary`.
@@ -233,130 +235,6 @@ class Encoder(ConfigModel):
       )
       for attention, ffn in self.config.owners
     ]
-
-  def run_blocks(
-    self,
-    x: tf.Tensor,
-    layout: TextLayout,
-    seeds: Sequence[Seed],
-    *,
-    first: int = 0,
-    training: bool = False,
-  ) -> list[tf.Tensor]:
-    """Applies as many blocks as there are `seeds`, from number `first` on.
-
-    Returns:
-      The output of each block where they are unrolled, else only that of the last.
-    """
-    if not seeds:  # The only block is left to the caller.
-      return [x]
-    if self.remat and training:
-      return [self.run_rematerialized(x, layout, seeds)]
-    if self.layer_loop == "while":
-      return [self.run_looped(x, layout, seeds)]
-    outputs = []
-    for number, seed in enumerate(seeds, start=first):
-      x = self.block(number)(x, layout, seed)
-      outputs.append(x)
-    return outputs
-
-  def run_last(
-    self,
-    x: tf.Tensor,
-    layout: TextLayout,
-    seeds: Sequence[Seed],
-    positions: tf.Tensor,
-    *,
-    first: int,
-    training: bool = False,
-  ) -> dict[str, tf.Tensor]:
-    """As `run_blocks` and `read`, where heads read [CLS] and a few `positions` `[B, 1 + Q]` alone.
-
-    The last block computes only these: with 20 of 512 positions this saves most of a block. It keeps little, and
-    is not rematerialized.
-    """
-    x = self.run_blocks(x, layout, seeds[:-1], first=first, training=training)[-1]
-    last = first + len(seeds) - 1
-    x = self.block(last)(x, layout, seeds[-1], positions)  # [B, 1 + Q, H]
-    return {"sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
-
-  def run_looped(self, x: tf.Tensor, layout: TextLayout, seeds: Sequence[Seed]) -> tf.Tensor:
-    """The output of the shared block's last application, in a loop of the graph."""
-    step = _numbered_step(self.block(0), layout, seeds)
-    _, x = tf.while_loop(
-      lambda i, _: i < len(seeds),
-      lambda i, x: (i + 1, tf.ensure_shape(step(x, i), x.shape)),
-      (tf.constant(0), x),
-      maximum_iterations=len(seeds),
-    )
-    return x
-
-  def run_rematerialized(
-    self, x: tf.Tensor, layout: TextLayout, seeds: Sequence[Seed]
-  ) -> tf.Tensor:
-    """The output of the last block; the backward pass computes activations again."""
-    if not self.config.has_one_block:
-      for number, seed in enumerate(seeds):
-        x = rematerialize(_numbered_step(self.block(number), layout, [seed]), x)
-      return x
-
-    step = _numbered_step(self.block(0), layout, seeds)
-    # All but the last: its gradient comes first, so keeping it costs one block's memory and saves
-    # one block's time.
-    last = len(seeds) - 1
-    if last > 0:
-      x = rematerialize(step, x, last, loop=self.layer_loop == "while")
-    return step(x, last)
-
-  def block(self, number: int) -> Block:
-    """The block at a place. A model with one shared block may have any number of layers."""
-    if self.served_blocks:
-      return self.served_blocks[number]
-    if self.config.has_one_block:
-      return self.blocks[0]
-    return self.blocks[number]
-
-  def embed(self, inputs: Mapping[str, tf.Tensor], seed: Seed = None) -> EmbeddedTexts:
-    """From ids to the input of the first block; `inputs` are those of `call`, `seed` the embeddings'."""
-    # With their defaults: one segment, and nothing padded.
-    text = text_inputs(inputs)
-    unknown = set(inputs).difference(TEXT_INPUTS, SYNONYMS, ["read_positions"])
-    if unknown:
-      raise UserError(f"The encoder does not take {', '.join(sorted(unknown))}. Drop or rename it.")
-    input_ids = text["input_ids"]
-    input_mask = text.get("input_mask", tf.ones_like(input_ids))
-    segment_ids = text.get("segment_ids", tf.zeros_like(input_ids))
-    layout = self.layout(input_mask, has_seed=seed is not None)
-
-    embedding_output = self.embeddings(input_ids, segment_ids, seed=seed)  # [B, S, E]
-    x = layout.pack(embedding_output)
-    if self.embedding_hidden_mapping_in is not None:
-      x = self.embedding_hidden_mapping_in(x)  # [B, S, H]
-    if isinstance(layout, PaddedLayout) and layout.key_lengths is not None:
-      # The kernel would read the wrong keys of a mask with holes: NaN ends such a training.
-      is_key = tf.sequence_mask(layout.key_lengths, input_ids.shape[1], tf.int32)
-      has_holes = tf.reduce_any(is_key != input_mask)
-      x += tf.cast(tf.where(has_holes, math.nan, 0.0), x.dtype)
-    return EmbeddedTexts(embedding_output, x, layout)
-
-  def layout(self, input_mask: tf.Tensor, *, has_seed: bool) -> TextLayout:
-    """How the blocks compute texts with the mask `[B, S]`; `has_seed` where dropout may be active."""
-    packs = self.packs
-    if packs is None:
-      packs = device_kind() == "cpu" and not is_compiled_by_xla()
-    # Dropout draws masks of arrays `[B, S, H]`, so that a training is the same on every device.
-    if packs and not has_seed:
-      return PackedLayout(input_mask)
-    key_lengths = None
-    if can_fuse(
-      self.config,
-      input_mask,
-      self.compute_dtype,
-      padding_at_end=self.padding_at_end,
-      has_dropout=has_seed and self.config.attention_probs_dropout_prob > 0,
-    ):
-      key_lengths = tf.reduce_sum(input_mask, axis=-1)
-    return PaddedLayout(input_mask, accelerated=self.accelerated, key_lengths=key_lengths)
 
   def call(
     self,
@@ -417,6 +295,130 @@ class Encoder(ConfigModel):
       raise UserError(
         f"depths must be ascending numbers of layers. Received: {list(depths)}. Drop or reorder them."
       )
+
+  def embed(self, inputs: Mapping[str, tf.Tensor], seed: Seed = None) -> EmbeddedTexts:
+    """From ids to the input of the first block; `inputs` are those of `call`, `seed` the embeddings'."""
+    # With their defaults: one segment, and nothing padded.
+    text = text_inputs(inputs)
+    unknown = set(inputs).difference(TEXT_INPUTS, SYNONYMS, ["read_positions"])
+    if unknown:
+      raise UserError(f"The encoder does not take {', '.join(sorted(unknown))}. Drop or rename it.")
+    input_ids = text["input_ids"]
+    input_mask = text.get("input_mask", tf.ones_like(input_ids))
+    segment_ids = text.get("segment_ids", tf.zeros_like(input_ids))
+    layout = self.layout(input_mask, has_seed=seed is not None)
+
+    embedding_output = self.embeddings(input_ids, segment_ids, seed=seed)  # [B, S, E]
+    x = layout.pack(embedding_output)
+    if self.embedding_hidden_mapping_in is not None:
+      x = self.embedding_hidden_mapping_in(x)  # [B, S, H]
+    if isinstance(layout, PaddedLayout) and layout.key_lengths is not None:
+      # The kernel would read the wrong keys of a mask with holes: NaN ends such a training.
+      is_key = tf.sequence_mask(layout.key_lengths, input_ids.shape[1], tf.int32)
+      has_holes = tf.reduce_any(is_key != input_mask)
+      x += tf.cast(tf.where(has_holes, math.nan, 0.0), x.dtype)
+    return EmbeddedTexts(embedding_output, x, layout)
+
+  def layout(self, input_mask: tf.Tensor, *, has_seed: bool) -> TextLayout:
+    """How the blocks compute texts with the mask `[B, S]`; `has_seed` where dropout may be active."""
+    packs = self.packs
+    if packs is None:
+      packs = device_kind() == "cpu" and not is_compiled_by_xla()
+    # Dropout draws masks of arrays `[B, S, H]`, so that a training is the same on every device.
+    if packs and not has_seed:
+      return PackedLayout(input_mask)
+    key_lengths = None
+    if can_fuse(
+      self.config,
+      input_mask,
+      self.compute_dtype,
+      padding_at_end=self.padding_at_end,
+      has_dropout=has_seed and self.config.attention_probs_dropout_prob > 0,
+    ):
+      key_lengths = tf.reduce_sum(input_mask, axis=-1)
+    return PaddedLayout(input_mask, accelerated=self.accelerated, key_lengths=key_lengths)
+
+  def run_blocks(
+    self,
+    x: tf.Tensor,
+    layout: TextLayout,
+    seeds: Sequence[Seed],
+    *,
+    first: int = 0,
+    training: bool = False,
+  ) -> list[tf.Tensor]:
+    """Applies as many blocks as there are `seeds`, from number `first` on.
+
+    Returns:
+      The output of each block where they are unrolled, else only that of the last.
+    """
+    if not seeds:  # The only block is left to the caller.
+      return [x]
+    if self.remat and training:
+      return [self.run_rematerialized(x, layout, seeds)]
+    if self.layer_loop == "while":
+      return [self.run_looped(x, layout, seeds)]
+    outputs = []
+    for number, seed in enumerate(seeds, start=first):
+      x = self.block(number)(x, layout, seed)
+      outputs.append(x)
+    return outputs
+
+  def block(self, number: int) -> Block:
+    """The block at a place. A model with one shared block may have any number of layers."""
+    if self.served_blocks:
+      return self.served_blocks[number]
+    if self.config.has_one_block:
+      return self.blocks[0]
+    return self.blocks[number]
+
+  def run_looped(self, x: tf.Tensor, layout: TextLayout, seeds: Sequence[Seed]) -> tf.Tensor:
+    """The output of the shared block's last application, in a loop of the graph."""
+    step = _numbered_step(self.block(0), layout, seeds)
+    _, x = tf.while_loop(
+      lambda i, _: i < len(seeds),
+      lambda i, x: (i + 1, tf.ensure_shape(step(x, i), x.shape)),
+      (tf.constant(0), x),
+      maximum_iterations=len(seeds),
+    )
+    return x
+
+  def run_rematerialized(
+    self, x: tf.Tensor, layout: TextLayout, seeds: Sequence[Seed]
+  ) -> tf.Tensor:
+    """The output of the last block; the backward pass computes activations again."""
+    if not self.config.has_one_block:
+      for number, seed in enumerate(seeds):
+        x = rematerialize(_numbered_step(self.block(number), layout, [seed]), x)
+      return x
+
+    step = _numbered_step(self.block(0), layout, seeds)
+    # All but the last: its gradient comes first, so keeping it costs one block's memory and saves
+    # one block's time.
+    last = len(seeds) - 1
+    if last > 0:
+      x = rematerialize(step, x, last, loop=self.layer_loop == "while")
+    return step(x, last)
+
+  def run_last(
+    self,
+    x: tf.Tensor,
+    layout: TextLayout,
+    seeds: Sequence[Seed],
+    positions: tf.Tensor,
+    *,
+    first: int,
+    training: bool = False,
+  ) -> dict[str, tf.Tensor]:
+    """As `run_blocks` and `read`, where heads read [CLS] and a few `positions` `[B, 1 + Q]` alone.
+
+    The last block computes only these: with 20 of 512 positions this saves most of a block. It keeps little, and
+    is not rematerialized.
+    """
+    x = self.run_blocks(x, layout, seeds[:-1], first=first, training=training)[-1]
+    last = first + len(seeds) - 1
+    x = self.block(last)(x, layout, seeds[-1], positions)  # [B, 1 + Q, H]
+    return {"sequence_output": x[:, 1:], "pooled_output": self.pooler(x[:, 0])}
 
   def read(
     self, x: tf.Tensor, layout: TextLayout, positions: tf.Tensor | None = None

@@ -1,6 +1,6 @@
-"""What all layers are made of: LayerNorm, activations, the linear map, and the head of a few rows.
+"""The layers of ALBERT: LayerNorm, activations and linear map; embeddings, attention and feed-forward.
 
-The model's layers (`sublayers.py`, `pretraining.py`) and the heads of `keras_api` use these.
+`encoder.py` applies them, and the heads of `pretraining.py` and `keras_api` are made of the first.
 `name_map` has the names of their variables in checkpoints.
 """
 
@@ -13,9 +13,15 @@ import tensorflow as tf
 
 from albert_tf.compat import device_kind
 from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.modeling.dropout import Seed, dropout, split_seed
+from albert_tf.modeling.text_layout import TextLayout
 
 _GELU_C = math.sqrt(2.0 / math.pi)
 _GELU_CA = 0.044715 * _GELU_C
+
+
+# ------------------------------------------------------------------ LayerNorm and activations
 
 
 def moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -117,6 +123,9 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 }
 
 
+# ------------------------------------------------------------------ the linear map
+
+
 def add_bias(y: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
   """`y` + `bias`, of the shapes `[…, units]` and `[units]`, or `[…, N, D]` and `[N, D]`.
 
@@ -155,8 +164,8 @@ class Dense(keras.layers.Layer):
     activation: one of `ACTIVATIONS`.
     use_bias: whether there is a bias `b`; the answerability logit of SQuAD 2 has none.
     initializer_range: standard deviation of the normal, cut at two deviations.
-    join_rows: join the axes `[B, S]` to one for the product. On a CPU, product, bias and activation
-      are then one kernel; on a TPU it would need copies.
+    accelerated: see `Encoder`. False joins the axes `[B, S]` to one, so that product, bias and
+      activation are one kernel on a CPU; on a TPU that would need copies.
 
   Reference: `dense_layer_2d` and `dense_layer_3d` of the original code.
   """
@@ -171,14 +180,14 @@ class Dense(keras.layers.Layer):
     activation: str = "linear",
     use_bias: bool = True,
     initializer_range: float = 0.02,
-    join_rows: bool = True,
+    accelerated: bool = False,
     **kwargs: Any,
   ):
     super().__init__(**kwargs)
     self.inputs = inputs
     self.units = units
     self.output_shape = (None, None, units)
-    self.join_rows = join_rows
+    self.accelerated = accelerated
     self.use_bias = use_bias
     self.initializer_range = initializer_range
     self._activation = ACTIVATIONS[activation]
@@ -197,7 +206,7 @@ class Dense(keras.layers.Layer):
   def call(self, x: tf.Tensor) -> tf.Tensor:
     x = tf.cast(x, self.compute_dtype)
     kernel = tf.cast(self.kernel, self.compute_dtype)
-    if x.shape.rank == 3 and not self.join_rows:
+    if x.shape.rank == 3 and self.accelerated:
       return self._activation(self._plus_bias(tf.einsum("bsi,io->bso", x, kernel)))
     rows = tf.reshape(x, [-1, kernel.shape[0]])
     y = self._activation(self._plus_bias(tf.matmul(rows, kernel)))
@@ -208,7 +217,7 @@ class Dense(keras.layers.Layer):
   def to_heads(self, x: tf.Tensor, num_heads: int) -> tf.Tensor:
     """As `call`, but splits the last axis of the result: `[B, S, H]` → `[B, S, N, D]`."""
     heads = [num_heads, self.units // num_heads]  # 12 heads of 768 units are [12, 64].
-    if self.join_rows:
+    if not self.accelerated:
       return tf.reshape(self(x), tf.concat([tf.shape(x)[:-1], heads], axis=0))
     x = tf.cast(x, self.compute_dtype)
     # The kernel is split, and not the result: that would need a copy on a TPU.
@@ -219,7 +228,7 @@ class Dense(keras.layers.Layer):
 
   def from_heads(self, x: tf.Tensor) -> tf.Tensor:
     """As `call`, for an input with a split last axis: `[B, S, N, D]` → `[B, S, units]`."""
-    if self.join_rows:
+    if not self.accelerated:
       return self(tf.reshape(x, tf.concat([tf.shape(x)[:-2], [self.kernel.shape[0]]], axis=0)))
     x = tf.cast(x, self.compute_dtype)
     heads = x.shape.as_list()[2:]
@@ -231,6 +240,9 @@ class Dense(keras.layers.Layer):
     if self.bias is None:
       return y
     return add_bias(y, tf.cast(self.bias, self.compute_dtype))
+
+
+# ------------------------------------------------------------------ layers with the configuration
 
 
 class Composite:
@@ -271,7 +283,7 @@ class ConfigLayer(Composite, keras.layers.Layer):
       inputs,
       units,
       initializer_range=self.config.initializer_range,
-      join_rows=not self.accelerated,
+      accelerated=self.accelerated,
       name=name,
       dtype=self.dtype_policy,
       **kwargs,
@@ -279,6 +291,139 @@ class ConfigLayer(Composite, keras.layers.Layer):
 
   def _layer_norm(self, width: int, name: str = "layer_norm") -> LayerNorm:
     return LayerNorm(width, epsilon=self.config.layer_norm_eps, name=name)
+
+
+# ------------------------------------------------------------------ the layers of the encoder
+
+
+class AlbertEmbeddings(ConfigLayer):
+  r"""$\mathrm{dropout}(\mathrm{LN}(W[\text{ids}] + T[\text{segments}] + P[0..S-1]))$, `[B, S, E]`.
+
+  Raises:
+    UserError: the sequence is longer than the position table.
+
+  Reference: ALBERT section 3.1, "Factorized embedding parameterization".
+  """
+
+  def __init__(self, config: AlbertConfig, **kwargs: Any):
+    super().__init__(config, **kwargs, autocast=False)  # Ids would lose digits in bfloat16.
+    self.output_shape = (None, None, config.embedding_size)
+    self.layer_norm = self._layer_norm(config.embedding_size)
+
+  def build(self, input_shape: Any = None) -> None:
+    config = self.config
+    self.word_embeddings = self._table("word_embeddings", config.vocab_size)
+    self.token_type_embeddings = self._table("token_type_embeddings", config.type_vocab_size)
+    self.position_embeddings = self._table("position_embeddings", config.max_position_embeddings)
+    super().build()
+
+  def _table(self, name: str, rows: int) -> Any:
+    return self.add_weight(
+      name=name,
+      shape=(rows, self.config.embedding_size),
+      initializer=normal_initializer(self.config.initializer_range),
+    )
+
+  def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: Seed = None) -> tf.Tensor:
+    length = input_ids.shape[1]
+    limit = self.config.max_position_embeddings
+    if length is not None and length > limit:
+      raise UserError(
+        f"A sequence must not be longer than max_position_embeddings={limit}. "
+        f"Received: {length} tokens. "
+        "Cut the input, or train with a larger max_position_embeddings."
+      )
+    words = self._cast(self.word_embeddings)  # [V, E]
+    segments = self._cast(self.token_type_embeddings)  # [2, E]
+    positions = self._cast(self.position_embeddings)
+    x = tf.gather(words, input_ids)
+    # Two rows: a product is always cheap, and its gradient has no scatter.
+    segment_one_hot = tf.one_hot(segment_ids, segments.shape[0], dtype=segments.dtype)
+    x += tf.tensordot(segment_one_hot, segments, 1)
+    x += positions[tf.newaxis, : tf.shape(input_ids)[1]]
+    x = tf.cast(self.layer_norm(x), self.compute_dtype)
+    return dropout(x, self.config.hidden_dropout_prob, seed)
+
+  def _cast(self, table: Any) -> tf.Tensor:
+    return tf.cast(tf.convert_to_tensor(table), self.compute_dtype)
+
+
+class AttentionSublayer(ConfigLayer):
+  r"""Multi-head self-attention.
+
+  $\mathrm{LN}_1(x + \mathrm{dropout}(\mathrm{concat}_n(\mathrm{head}_n) W_o + b_o))$
+
+  It contains its LayerNorm (post-norm), which is shared together with the attention.
+
+  Call args:
+    x: `[B, S, H]`, or as the layout packs it.
+    layout: where the tokens of the texts are in `x`; it computes the attention.
+    seed: see `dropout`.
+    queries: `[B, Q, H]`, the rows of `x` to compute; default: all.
+
+  Returns:
+    An array like `queries`, by default like `x`.
+
+  Reference: arXiv 1706.03762, section 3.2.2; checkpoint names `attention_1`, `LayerNorm`.
+  """
+
+  def __init__(self, config: AlbertConfig, **kwargs: Any):
+    super().__init__(config, **kwargs)
+    width = config.hidden_size
+    self.query = self._dense(width, width, "query")
+    self.key = self._dense(width, width, "key")
+    self.value = self._dense(width, width, "value")
+    self.output_dense = self._dense(width, width, "output_dense")
+    self.layer_norm = self._layer_norm(width)
+
+  def call(
+    self,
+    x: tf.Tensor,
+    layout: TextLayout,
+    seed: Seed = None,
+    queries: tf.Tensor | None = None,
+  ) -> tf.Tensor:
+    if queries is None:
+      queries = x
+    heads = self.config.num_attention_heads
+    attention_seed, output_seed = split_seed(seed, 2)
+    context = layout.attend(
+      self.query.to_heads(queries, heads),
+      self.key.to_heads(x, heads),
+      self.value.to_heads(x, heads),
+      dropout_rate=self.config.attention_probs_dropout_prob,
+      seed=attention_seed,
+    )
+    output = self.output_dense.from_heads(context)  # […, N, D] -> […, H]
+    output = dropout(output, self.config.hidden_dropout_prob, output_seed)
+    return tf.cast(self.layer_norm(output + tf.cast(queries, output.dtype)), self.compute_dtype)
+
+
+class FeedForwardSublayer(ConfigLayer):
+  r"""Position-wise feed-forward: $\mathrm{LN}_2(x + \mathrm{dropout}(f(x W_1 + b_1) W_2 + b_2))$.
+
+  It contains its LayerNorm (post-norm), which is shared together with the feed-forward.
+
+  Reference: arXiv 1706.03762, equation 2; checkpoint names `ffn_1`, `LayerNorm_1`.
+  """
+
+  def __init__(self, config: AlbertConfig, **kwargs: Any):
+    super().__init__(config, **kwargs)
+    width = config.hidden_size
+    inner_width = config.intermediate_size
+    self.intermediate = self._dense(
+      width, inner_width, "intermediate", activation=config.hidden_act
+    )
+    self.output_dense = self._dense(inner_width, width, "output_dense")
+    self.layer_norm = self._layer_norm(width)
+
+  def call(self, x: tf.Tensor, seed: Seed = None) -> tf.Tensor:
+    output = self.output_dense(self.intermediate(x))  # [B, S, F] -> [B, S, H]
+    output = dropout(output, self.config.hidden_dropout_prob, seed)
+    return tf.cast(self.layer_norm(output + tf.cast(x, output.dtype)), self.compute_dtype)
+
+
+# ------------------------------------------------------------------ a head
 
 
 class RowsHead(ConfigLayer):

@@ -192,7 +192,7 @@ def largest_batch(config: AlbertConfig, shape: StepShape, chip: Chip) -> int:
   def is_too_large(size: int) -> bool:
     return not fits_by_formula(config, dataclasses.replace(shape, per_core_batch_size=size), chip)
 
-  # The place of the first size that is too large is the number of sizes that fit.
+  # A larger batch needs more memory: if 1 2 3 fit and 4 is too large, 4 is found at place 3.
   return bisect.bisect_left(range(1, _LARGEST_BATCH), True, key=is_too_large)
 
 

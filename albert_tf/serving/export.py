@@ -94,10 +94,12 @@ def export_model(
   config = model.config.at_depth(settings.deepest)
   measured = precision.measure(model, settings, calibration)
 
-  with precision.computed_in(model, settings.precision, measured.ranges, settings.deepest) as found:
+  with precision.computed_in(
+    model, settings.precision, measured.ranges, settings.deepest
+  ) as variables:
     # What a client gets, before anything is written.
     module = make_module(model, settings, model.task)
-    module.model_variables = found
+    module.model_variables = variables
     functions = all_signatures(module, settings)
     golden = recorded_calls(functions, config, eagerly=settings.precision == "float32")
 

@@ -43,5 +43,5 @@ def test_what_is_no_step_is_refused(text):
 def test_masked_positions_are_within_the_texts():
   batch = example_batch(Step.parse("tiny,40,3"))
   lengths = batch["input_mask"].sum(axis=1)
-  assert batch["masked_lm_positions"].shape == (3, 6)
+  assert batch["masked_lm_positions"].shape == (3, 6)  # 3 texts, and 15% of 40 tokens.
   assert (batch["masked_lm_positions"].max(axis=1) < lengths).all()

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import shutil
+import types
 
 import numpy as np
 import pytest
@@ -34,46 +36,72 @@ def run(directory, task, start=None, **changes):
   return fine_tune(task, settings, start=start or tiny_start(), output_dir=str(directory))
 
 
-@pytest.mark.slow
-def test_the_threshold_is_stored_and_used(tmp_path, without_graphs):
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  """A run at two depths: its directory, task, examples to evaluate and results."""
   splits = {"train": made_up_texts(24, seed=5), "eval": made_up_texts(13, seed=6)}
   task = tiny_task(splits)
-  results = run(tmp_path / "run", task, depth_distillation=1.0)
-  table = results["early_exit"]
-  assert table["rows"][0] == {"threshold": 1.0, "metric": results["accuracy"], "layers": 2.0}
+  directory = tmp_path_factory.mktemp("trained") / "run"
+  with eagerly():
+    results = run(directory, task, depth_distillation=1.0)
+  return types.SimpleNamespace(path=directory, task=task, eval=splits["eval"], results=results)
+
+
+@pytest.mark.slow
+def test_the_fastest_threshold_that_is_good_enough_is_stored(trained):
+  table = trained.results["early_exit"]
+  assert table["rows"][0] == {
+    "threshold": 1.0, "metric": trained.results["accuracy"], "layers": 2.0
+  }  # fmt: skip
   rows = [exit_table.ExitRow(**row) for row in table["rows"]]
   assert table["threshold"] == exit_table.fastest_row(rows).threshold
-  printed = list(printed_lines(results))
+  spec = TaskSpec.load(str(trained.path))
+  assert (spec.exit_depths, spec.exit_threshold) == ((1, 2), table["threshold"])
+  printed = list(printed_lines(trained.results))
   assert sum(line.endswith("stored") for line in printed) == 1
 
-  # The answers of the model that a user loads.
-  spec = TaskSpec.load(str(tmp_path / "run"))
-  assert (spec.exit_depths, spec.exit_threshold) == ((1, 2), table["threshold"])
-  model = AlbertClassifier.from_pretrained(tmp_path / "run")
-  labels = np.array([example.label for example in splits["eval"]])
-  texts = [example.text for example in splits["eval"]]
-  for row in table["rows"]:
+
+@pytest.mark.slow
+def test_a_loaded_model_answers_as_the_table_says(trained, without_graphs):
+  model = AlbertClassifier.from_pretrained(trained.path)
+  labels = np.array([example.label for example in trained.eval])
+  texts = [example.text for example in trained.eval]
+  names = np.array(model.task.label_names)
+  for row in trained.results["early_exit"]["rows"]:
     early = model.predict_early(texts, threshold=row["threshold"])
-    accuracy = np.mean(np.array(spec.label_names)[early.outputs.argmax(-1)] == labels)
+    accuracy = np.mean(names[early.outputs.argmax(-1)] == labels)
     assert accuracy == pytest.approx(row["metric"])
     assert early.layers.mean() == pytest.approx(row["layers"], abs=1 / 13)
 
-  # An evaluation prints the same table.
-  again = run(tmp_path / "run", task, do_train=False, train_depths=())
-  assert again["early_exit"] == table  # The stored threshold stays.
-  assert TaskSpec.load(str(tmp_path / "run")) == spec
-  # The flags of the training may stay.
-  again = run(tmp_path / "run", task, do_train=False, depth_distillation=1.0)
-  assert again["early_exit"] == table
-  # Another table and, at the least of the trained depths, no table; the stored threshold stays.
-  start = read_checkpoint(str(tmp_path / "run"))
-  evaluation = {"start": start, "do_train": False, "train_depths": ()}
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "flags", [{"train_depths": ()}, {"depth_distillation": 1.0}], ids=["none", "of_training"]
+)
+def test_an_evaluation_has_the_same_table_and_keeps_the_threshold(
+  tmp_path, trained, without_graphs, flags
+):
+  shutil.copytree(trained.path, tmp_path / "run")
+  again = run(tmp_path / "run", trained.task, do_train=False, **flags)
+  assert again["early_exit"] == trained.results["early_exit"]
+  assert TaskSpec.load(str(tmp_path / "run")) == TaskSpec.load(str(trained.path))
+
+
+@pytest.mark.slow
+def test_other_data_have_another_table_and_keep_the_threshold(tmp_path, trained, without_graphs):
   other = tiny_task({"eval": made_up_texts(7, seed=8)})
-  again = run(tmp_path / "other", other, **evaluation)
-  assert again["early_exit"]["rows"] != table["rows"]
-  assert TaskSpec.load(str(tmp_path / "other")).exit_threshold == table["threshold"]
-  shallow = run(tmp_path / "shallow", task, num_hidden_layers=1, **evaluation)
-  assert "early_exit" not in shallow
+  start = read_checkpoint(str(trained.path))
+  results = run(tmp_path / "run", other, start, do_train=False, train_depths=())
+  table = trained.results["early_exit"]
+  assert results["early_exit"]["rows"] != table["rows"]
+  assert TaskSpec.load(str(tmp_path / "run")).exit_threshold == table["threshold"]
+
+
+@pytest.mark.slow
+def test_the_least_of_the_trained_depths_has_no_table(tmp_path, trained, without_graphs):
+  start = read_checkpoint(str(trained.path))
+  options = {"do_train": False, "train_depths": (), "num_hidden_layers": 1}
+  assert "early_exit" not in run(tmp_path / "run", trained.task, start, **options)
 
 
 def test_the_table_leaves_the_thresholds_of_labels_as_they_are(tmp_path, without_graphs):

@@ -16,6 +16,7 @@ from albert_tf.finetuning.tasks.choices import (
   read_race,
 )
 from albert_tf.finetuning.tasks.multiple_choice import multiple_choice_task
+from albert_tf.tables import Row
 
 
 def example(**changes):
@@ -100,7 +101,8 @@ def test_scores_by_group_and_predictions(tmp_path):
 
 def table(*rows):
   names = dict.fromkeys(name for row in rows for name in row)
-  return Table(source="t.csv", names=list(names), rows=rows, lines=range(2, 99))
+  lines = [Row(f"t.csv:{number}", row, "", 0) for number, row in enumerate(rows, 2)]
+  return Table(source="t.csv", names=list(names), rows=lines)
 
 
 def test_columns_for_each_choice_and_a_context():
@@ -130,7 +132,7 @@ def test_columns_for_each_choice_and_a_context():
   ("choices", "message"),
   [
     (None, r"Received: t.csv with 1 .*question, label.*--choice_columns"),
-    ("a b", r"--choice_columns.*Received: .'a b'. in line 2 of t.csv"),
+    ("a b", r"--choice_columns.*Received: .'a b'. in t.csv:2"),
     (["a", "", "c"], r"--choice_columns.* Received: .*'a', '', 'c'"),
   ],
 )

@@ -78,19 +78,24 @@ def test_every_format_gives_the_same_task(tmp_path, suffix):
   [
     ("a.tsv", "text\tlable\nx\ty\n", "Received: .* 1 .* text, lable.*--label_column"),
     ("a.tsv", "text\tlabel\n", "with 0 rows"),
-    ("a.tsv", "text\tlabel\nx\ty\tz\n", "3 in line 2"),
+    ("a.tsv", "text\tlabel\nx\ty\tz\n", r"a\.tsv:2.* 3 cells"),
     (
       "a.jsonl",
       '{"text": "x", "label": 1}\n{"text": "y", "label": 1}\n',
       "Received: 1 .*--problem=regression",
     ),
     # What would be a class of its own, or train on nothing.
-    ("a.jsonl", '{"text": "x", "label": 1}\n\n{"text": "y"}\n', "none in line 3 of .*and 0 more"),
-    ("a.csv", 'text,label\n"x\ny",a\nz,\nz,nan\n', "line 4 of .*1 more"),
-    ("a.tsv", "text\tlabel\n \ta\n", "none in line 2 of"),
+    (
+      "a.jsonl",
+      '{"text": "x", "label": 1}\n\n{"text": "y"}\n',
+      r"none in .*a\.jsonl:3, and 0 more",
+    ),
+    ("a.csv", 'text,label\n"x\ny",a\nz,\nz,nan\n', r"a\.csv:4, .*1 more"),
+    ("a.tsv", "text\tlabel\n \ta\n", r"none in .*a\.tsv:2"),
     # A stray quote would merge rows.
-    ("a.csv", 'text,label\nx,a\n"abc,x\ndef" more,y\nz,b\n', "Received: .* line 3 of"),
+    ("a.csv", 'text,label\nx,a\n"abc,x\ndef" more,y\nz,b\n', r"Received: .*a\.csv:3.* quotes"),
     ("a.parquet", "PAR1", "Received: .*a.parquet "),
+    ("a.jsonl", '{"text": "x", "label": "y"}\n{"text": \n', r"a\.jsonl:2"),
   ],
 )
 def test_a_broken_table_is_named(tmp_path, name, content, message):
@@ -107,7 +112,7 @@ def test_labels_that_do_not_fit(tmp_path):
   task = task_of(columns, train=train, eval=other)
   with pytest.raises(UserError, match=r"eval data must be one of 2, 10\. Received: .*'many'"):
     task.features("eval")
-  with pytest.raises(UserError, match=r"'many' in line 2 of .*eval\.tsv"):
+  with pytest.raises(UserError, match=r"'many' in .*eval\.tsv:2"):
     task_of(columns, train=train, eval=other, kind="regression")
   with pytest.raises(UserError, match="--init_checkpoint"):
     task_of(columns, test=train)
@@ -150,7 +155,7 @@ def test_an_empty_row_of_a_single_column_is_a_row(tmp_path, suffix, separator):
   # Of two columns it is no row.
   path.write_text("text|label\na|0\n\nb|1\n".replace("|", separator))
   assert [example.text for example in examples_of(path, ONE_TEXT)] == ["a", "b"]
-  assert read_table(str(path)).where(1) == f"line 4 of {path}"
+  assert read_table(str(path)).rows[1].where == f"{path}:4"
 
 
 TOPICS = {"the sky": ["air", "blue"], "old trees": [], "sing": ["air"], "all day": ["long", "air"]}
@@ -172,37 +177,66 @@ def test_labels_that_overlap(tmp_path, suffix, cell):
   """Names with commas and lists give the same task."""
   rows = [{"text": text, "labels": cell(labels)} for text, labels in TOPICS.items()]
   path = write(tmp_path / f"train{suffix}", rows)
-  task = task_of(SEVERAL, kind="multi_label", train=path, eval=path)
+  task = task_of(SEVERAL, kind="multi_label", train=path, eval=path, test=path)
+  np.testing.assert_array_equal(task.features("test").labels, GOLD)
   assert (task.spec.kind, task.spec.label_names) == ("multi_label", NAMES)
   np.testing.assert_array_equal(task.gold("eval"), GOLD)
 
 
-def test_scores_of_labels_that_overlap(tmp_path):
-  """They are those of scikit-learn; "eval" chooses the thresholds."""
+LOGITS = np.array([[3.0, 1.0, -2.0], [0.5, 0.0, -4.0], [1.0, -1.0, -3.0], [-1.0, -2.0, 0.0]])
+PROBABILITIES = 1 / (1 + np.exp(-LOGITS))
+
+
+@pytest.fixture
+def overlapping(tmp_path):
+  """A task of several labels whose splits are all the same table."""
   rows = [{"text": text, "labels": labels} for text, labels in TOPICS.items()]
   path = write(tmp_path / "a.jsonl", rows)
-  task = task_of(SEVERAL, kind="multi_label", train=path, eval=path, test=path)
-  np.testing.assert_array_equal(task.features("test").labels, GOLD)
-  logits = np.array([[3.0, 1.0, -2.0], [0.5, 0.0, -4.0], [1.0, -1.0, -3.0], [-1.0, -2.0, 0.0]])
-  found, p = task.evaluate({"logits": logits}), 1 / (1 + np.exp(-logits))
+  return task_of(SEVERAL, kind="multi_label", train=path, eval=path, test=path)
+
+
+def test_evaluation_data_choose_the_thresholds_of_labels(overlapping):
+  found = overlapping.evaluate({"logits": LOGITS})
+  p = PROBABILITIES
   assert found["threshold_air"] == pytest.approx(p[3, 0] / 2)  # Three of four are right.
   assert found["threshold_blue"] == pytest.approx((p[0, 1] + p[1, 1]) / 2)
-  given = p >= [found[f"threshold_{name}"] for name in NAMES]
+  assert overlapping.spec.with_thresholds(found).thresholds[1] == found["threshold_blue"]
+
+
+def test_other_data_keep_the_thresholds_of_labels(overlapping):
+  found = overlapping.evaluate({"logits": LOGITS})
+  assert "threshold_air" not in overlapping.evaluate({"logits": LOGITS - 9}, "test")
+  given = np.greater_equal(PROBABILITIES, [found[f"threshold_{name}"] for name in NAMES])
+  np.testing.assert_array_equal(overlapping.predictions({"logits": LOGITS}), given)
+
+
+def test_scores_of_overlapping_labels_are_those_of_scikit_learn(overlapping):
+  found = overlapping.evaluate({"logits": LOGITS})
+  given = np.greater_equal(PROBABILITIES, [found[f"threshold_{name}"] for name in NAMES])
   for average in ("micro", "macro"):
     assert found[f"{average}_f1"] == metrics.f1_score(GOLD, given, average=average)
   by_class = metrics.f1_score(GOLD, given, average=None).tolist()
   assert [found[f"f1_{name}"] for name in NAMES] == by_class
-  assert found["average_precision"] == pytest.approx(metrics.average_precision_score(GOLD, p))
-  assert found["loss"] == pytest.approx(metrics.log_loss(GOLD.ravel(), p.ravel()))
-  assert task.spec.with_thresholds(found).thresholds[1] == found["threshold_blue"]
-  # Those of "eval" stay.
-  assert "threshold_air" not in task.evaluate({"logits": logits - 9}, "test")
-  task.write_predictions({"logits": logits}, "test", str(tmp_path))
+  precision = metrics.average_precision_score(GOLD, PROBABILITIES)
+  assert found["average_precision"] == pytest.approx(precision)
+  loss = metrics.log_loss(GOLD.ravel(), PROBABILITIES.ravel())
+  assert found["loss"] == pytest.approx(loss)
+
+
+def test_predictions_of_overlapping_labels_are_lists(tmp_path, overlapping):
+  overlapping.evaluate({"logits": LOGITS})  # It chooses the thresholds.
+  overlapping.write_predictions({"logits": LOGITS}, "test", str(tmp_path))
   lines = (tmp_path / "predictions_test.tsv").read_text().splitlines()
   assert lines[1].split("\t")[1:3] == ['["air", "blue"]', '["air", "blue"]']
   assert lines[3].split("\t")[1:3] == ['["air"]', '["air"]']
-  mean = task.ensemble([{"logits": logits}, {"logits": logits + 2}])
-  assert task.evaluate(mean)["average_precision"] == pytest.approx(found["average_precision"])
+
+
+def test_an_ensemble_of_overlapping_labels(overlapping):
+  """Its scores are the means; a constant that is added to all leaves the average precision."""
+  mean = overlapping.ensemble([{"logits": LOGITS}, {"logits": LOGITS + 2}])
+  np.testing.assert_allclose(mean["logits"], LOGITS + 1)
+  precision = metrics.average_precision_score(GOLD, PROBABILITIES)
+  assert overlapping.evaluate(mean)["average_precision"] == pytest.approx(precision)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +244,7 @@ def test_scores_of_labels_that_overlap(tmp_path):
   [
     ("a,b", "a,x", {}, "eval data must be one of a, b. Received: 'x' in the example with the id 1"),
     ("a,b", "a", {"label_names": ("a", "b", "c")}, "Received: none for c in 2 "),
-    ('["a", "b"]', "a", {}, r'Received: \["a", "b"\] in line 3 of .*train\.tsv'),
+    ('["a", "b"]', "a", {}, r'Received: \["a", "b"\] in .*train\.tsv:3'),
     ("a", "a", {}, "Received: 1 "),
   ],
 )
@@ -266,7 +300,7 @@ def test_the_answer_among_the_texts_is_refused():
     ("a.jsonl", [("1", True), ("2", 1), ("3", "1")], "1 true or false, 1 numbers, 1 texts"),
     ("a.csv", [("1", "pos"), ("2", "Pos"), ("3", "pos")], "pos (2), Pos (1)"),
     ("a.csv", [("k", "a"), ("m", "b"), ("k", "b")], "2 of 3 rows share their id"),
-    ("a.csv", [("m", "a"), ("k", "b"), ("k", "b")], "the first 'k' in line 3 of"),
+    ("a.csv", [("m", "a"), ("k", "b"), ("k", "b")], "a.csv:3"),
     ("a.csv", [("1", "a"), ("2", "b")], ""),
   ],
 )

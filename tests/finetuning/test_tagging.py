@@ -32,7 +32,7 @@ def test_columns(tmp_path):
   first, second = read(tmp_path, "a.txt", CONLL)
   assert (first.words, first.tags) == (("EU", "rejects"), ("B-ORG", "O"))
   assert (second.words, second.tags) == (("Peter", "Blackburn"), ("B-PER", "I-PER"))
-  assert second.where.startswith("line 6 of")
+  assert second.where.endswith(":6")
   assert read(tmp_path, "a.txt", CONLL.replace("\n", "\r\n"))[1].tags == ("B-PER", "I-PER")
   spaces = read(tmp_path, "b.txt", "New York\tB-LOC\n\u00a0\tO\na\u2028b\tO")
   assert spaces[0].words == ("New York", "\u00a0", "a\u2028b")
@@ -56,11 +56,11 @@ def test_json_lines(tmp_path):
 @pytest.mark.parametrize(
   ("name", "text", "message"),
   [
-    ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}', r"Received: 2 .* 1 .* line 1 of"),
-    ("a.jsonl", '{"words": ["a"]}', r"Received: \{'words': \['a'\]\} in line 1 of .*a.jsonl"),
-    ("a.jsonl", '{"tokens": "a b"}', r"Received: .*'a b'.* in line 1"),
+    ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}', r"Received: 2 .* 1 .*a\.jsonl:1"),
+    ("a.jsonl", '{"words": ["a"]}', r"Received: \{'words': \['a'\]\} in .*a\.jsonl:1"),
+    ("a.jsonl", '{"tokens": "a b"}', r"Received: .*'a b'.*a\.jsonl:1"),
     ("a.conllu", "1\tEU\t_\tPROPN\n", r"Received: .*a\.conllu"),
-    ("a.txt", "a O\n\nb\n", r"Received: 1 .* 0 .* line 3 of .*a.txt"),
+    ("a.txt", "a O\n\nb\n", r"Received: 1 .* 0 .*a\.txt:3"),
   ],
 )
 def test_what_is_no_tagged_file(tmp_path, name, text, message):

@@ -52,7 +52,7 @@ def loss_and_gradients(config, options, *, jit=False, depths=(), eager=False):
 
 @functools.cache
 def expected(sharing, *, jit=False):
-  """Of a model that keeps everything."""
+  """Loss and gradients of a model that keeps all activations for the backward pass."""
   config = dataclasses.replace(CONFIG, sharing=sharing)
   return loss_and_gradients(config, {}, jit=jit, eager=not jit)
 
@@ -76,7 +76,7 @@ def assert_same(found, expected):
     pytest.param("none", {"remat": True}, True, marks=pytest.mark.slow),
   ],
 )
-def test_gradients_are_those_of_what_is_kept(sharing, options, jit):
+def test_gradients_are_those_of_a_model_that_keeps_everything(sharing, options, jit):
   config = dataclasses.replace(CONFIG, sharing=sharing)
   assert_same(
     loss_and_gradients(config, options, jit=jit, eager=not jit), expected(sharing, jit=jit)

@@ -134,9 +134,10 @@ def test_shares_are_those_of_the_paper():
   assert np.mean(shown == answers) == pytest.approx(0.1 + 0.1 / VOCABULARY, abs=0.005)
   random = shown[(shown != MASK) & (shown != answers)]
   assert len(random) / count == pytest.approx(0.1, abs=0.005)
-  assert random.min() >= 5
-  # Evenly drawn.
-  assert np.ptp(np.bincount(random // 79, minlength=6)[:5]) < 5 * np.sqrt(len(random) / 5)
+  assert random.min() >= 5  # No special token.
+  # Evenly drawn: the 395 other tokens are five parts of 79.
+  counts = np.bincount((random - 5) // 79, minlength=5)
+  assert np.ptp(counts) < 5 * np.sqrt(len(random) / 5)
   # Every place of a sequence is as likely as any other; [CLS] and the last [SEP] are never.
   per_place = np.bincount(result[names.MASKED_LM_POSITIONS][used], minlength=128)
   assert per_place[0] == per_place[127] == 0
@@ -198,7 +199,9 @@ def test_a_drawn_order_is_one_of_the_two_with_its_label():
 
 
 def test_the_order_is_drawn_only_where_labels_say_nothing_else():
-  def source(*kinds):
+  """The label of pure records says whether the segments are swapped; of others it may say more."""
+
+  def redraws_order(*kinds):
     return RecordsDescription(
       input_files=(), eval_input_files=(), tokenizer_path="", vocab_sha256="", vocab_size=VOCABULARY,
       max_seq_length=64, max_predictions_per_seq=9,
@@ -206,11 +209,11 @@ def test_the_order_is_drawn_only_where_labels_say_nothing_else():
     ).masking(None).redraw_order  # fmt: skip
 
   pure = {"sentence_pair": "sop", "compatibility": "none"}
-  assert source(pure, pure)
+  assert redraws_order(pure, pure)
   for other in (
     {"sentence_pair": "nsp"},
     {"sentence_pair": "ordered"},
     {**pure, "compatibility": "original"},
     {},
   ):
-    assert not source(pure, other)
+    assert not redraws_order(pure, other)

@@ -103,8 +103,8 @@ def plain_paragraphs(markup: str) -> Iterator[str]:
   # Lines that end as sentences do are paragraphs.
   text = _SURROGATE.sub("\ufffd", code.strip_code(normalize=True, collapse=False))
   for line in _BROKEN_LINE.sub(" ", text).split("\n"):
-    line = line.replace("'''", "").replace("''", "")
-    line = _EMPTY_BRACKETS.sub("", line).strip(" *#:;")
+    line = line.replace("'''", "").replace("''", "")  # Bold and italic.
+    line = _EMPTY_BRACKETS.sub("", line).strip(" *#:;")  # Marks of lists.
     if line.endswith(tuple(".!?\"')”’")) and not _NOT_TEXT.search(line):
       yield line
 

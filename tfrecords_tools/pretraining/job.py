@@ -156,27 +156,29 @@ class Job:
           files.rename(source, target)
 
   def remove_work(self) -> None:
-    """Removes the directories of unfinished work of such a plan; after a kill in it, the next start.
+    """Removes the directories of unfinished work, except those of another plan.
 
-    What is left then has the plan, or is empty.
+    A kill may cut it short. What is left then has the plan or is empty, so the next start removes
+    that, too.
     """
     for name in files.listdir(self.output_dir):
       if files.is_temporary(name):
         files.remove(os.path.join(self.output_dir, name))
     for directory in self.work_dirs:
       names = files.listdir(directory)
-      if names:
-        if PLAN_NAME not in names:
-          continue
-        plan = json_files.read(os.path.join(directory, PLAN_NAME))
-        if _identity(plan) != _identity(self.plan):
-          continue
+      if names and not self._has_this_plan(directory):
+        continue
       # A file may be gone: in a bucket, or where another process does the same.
       with contextlib.suppress(FileNotFoundError):
         # The plan last: by it the next start knows what is left.
         for name in sorted(names, key=lambda name: name == PLAN_NAME):
           files.remove(os.path.join(directory, name))
         files.remove(directory)
+
+  def _has_this_plan(self, directory: str) -> bool:
+    """Whether a directory of unfinished work is of the same settings and input."""
+    plan = json_files.find(os.path.join(directory, PLAN_NAME))
+    return bool(plan) and _identity(plan) == _identity(self.plan)
 
 
 def _sha256(plan: Json) -> str:

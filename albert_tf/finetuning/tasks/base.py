@@ -6,10 +6,7 @@
 
 import abc
 from collections.abc import Iterable, Mapping, Sequence
-import hashlib
 from typing import Any
-
-import numpy as np
 
 from albert_tf import files
 from albert_tf.configs.task import TaskSpec
@@ -28,16 +25,6 @@ Outputs = Mapping[str, Any]
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
-def fingerprint(arrays: Iterable[tuple[str, np.ndarray]]) -> str:
-  """A hash of named arrays: their values, types, shapes and order."""
-  digest = hashlib.sha256()
-  for name, value in arrays:
-    array = np.ascontiguousarray(value)
-    digest.update(f"{name} {array.dtype.str}{array.shape}".encode())
-    digest.update(array.tobytes())
-  return digest.hexdigest()
-
-
 class FineTuningTask(abc.ABC):
   """Base class of tasks with their data, for `run.fine_tune`.
 
@@ -54,7 +41,7 @@ class FineTuningTask(abc.ABC):
     head_options: arguments of the head, except number of labels and dropout, which the run sets.
     training_options: further values on which the weights depend, for the run's identity.
     loss_weights: argument of Keras' `compile`.
-    splits: name → examples; splits that are not needed may be absent.
+    splits: name → examples as they were read; splits that are not needed may be absent.
     sources: name → the file or folder of a split, where it is known, for results.json.
     has_one_set_of_predictions: whether the predictions of a split replace those of the others.
   """
@@ -76,10 +63,10 @@ class FineTuningTask(abc.ABC):
 
   @abc.abstractmethod
   def features(self, split: str) -> Examples:
-    """The features of a split, with labels if it is evaluated."""
+    """The examples of a split as the model reads them: ids, with labels if it is evaluated."""
 
   def split(self, name: str) -> Any:
-    """The examples of a split; raises `UserError` if there are none."""
+    """The examples of a split as they were read; raises `UserError` if there are none."""
     if not self.splits.get(name):
       raise UserError(
         f"{self.spec.name} needs {name} data here. Received: none. Name its file or folder."

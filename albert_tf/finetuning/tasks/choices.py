@@ -3,10 +3,9 @@
 It does not import TensorFlow; `multiple_choice.py` makes the task of these questions.
 """
 
-from collections.abc import Mapping
 import os
 import string
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from albert_tf import files, json_files
 from albert_tf.errors import UserError
@@ -18,7 +17,7 @@ from albert_tf.finetuning.data import (
   row_ids,
 )
 from albert_tf.settings import Settings, setting
-from albert_tf.tables import cell_text
+from albert_tf.tables import Row, cell_text
 
 _LEVELS = ("middle", "high")  # RACE's school levels.
 _RACE_LINES = "all.txt"
@@ -145,15 +144,15 @@ def choice_examples(
     "--context_column, --question_column, --choice_columns and --label_column",
   )
   examples = []
-  for number, (row, example_id) in enumerate(zip(table.rows, row_ids(table), strict=True)):
-    example = _example(row, columns, where=table.where(number))
+  for row, example_id in zip(table.rows, row_ids(table), strict=True):
+    example = _example(row, columns)
     examples.append(example._replace(id=example_id))
   return examples
 
 
-def _example(row: Mapping[str, Any], columns: ChoiceColumns, *, where: str) -> ChoiceExample:
+def _example(row: Row, columns: ChoiceColumns) -> ChoiceExample:
   """One row as a question, without its id."""
-  cells = [row.get(name) for name in columns.choice_columns]
+  cells = [row.cells.get(name) for name in columns.choice_columns]
   # A single column may hold a list of the choices.
   if isinstance(cells[0], list):
     cells = cells[0]
@@ -161,14 +160,14 @@ def _example(row: Mapping[str, Any], columns: ChoiceColumns, *, where: str) -> C
   if len(choices) < 2 or not all(map(str.strip, choices)):
     raise UserError(
       "Every question has all its choices, two or more, in a column each (--choice_columns=a,b,c,d) "
-      f"or in one of lists. Received: {cells!r:.80} in {where}."
+      f"or in one of lists. Received: {cells!r:.80} in {row.where}."
     )
   # Columns that are not named, "", are not in the table.
-  label = cell_text(row.get(columns.label_column)).strip()
+  label = cell_text(row.cells.get(columns.label_column)).strip()
   return ChoiceExample(
     id="",
-    context=cell_text(row.get(columns.context_column)),
-    question=cell_text(row.get(columns.question_column)),
+    context=cell_text(row.cells.get(columns.context_column)),
+    question=cell_text(row.cells.get(columns.question_column)),
     choices=choices,
     label=known_label(label, columns.choice_names) or None,
   )

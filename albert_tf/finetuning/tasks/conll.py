@@ -62,17 +62,16 @@ def read_tagged(path: str) -> list[TaggedSentence]:
 
 
 def _from_table(path: str) -> Iterator[TaggedSentence]:
-  table = read_table(path)
-  for number, row in enumerate(table.rows):
-    words = row.get("tokens")
-    tags = row.get("tags") or ()
+  for row in read_table(path).rows:
+    words = row.cells.get("tokens")
+    tags = row.cells.get("tags") or ()
     if not isinstance(words, list):
       raise UserError(
         'A row is {"tokens": […], "tags": […]}, with a list of words. '
-        f"Received: {row!r:.80} in {table.where(number)}. Fix it, or rename its keys."
+        f"Received: {row.cells!r:.80} in {row.where}. Fix it, or rename its keys."
       )
     if words:
-      yield TaggedSentence(tuple(map(str, words)), tuple(map(str, tags)), table.where(number))
+      yield TaggedSentence(tuple(map(str, words)), tuple(map(str, tags)), row.where)
 
 
 def _from_columns(path: str) -> Iterator[TaggedSentence]:
@@ -88,7 +87,7 @@ def _from_columns(path: str) -> Iterator[TaggedSentence]:
       words = tuple(row[0] for row in rows)
       # The last column of a row of one cell is its word.
       tags = tuple(row[-1] for row in rows if len(row) > 1)
-      yield TaggedSentence(words, tags, f"line {number - len(rows)} of {path}")
+      yield TaggedSentence(words, tags, f"{path}:{number - len(rows)}")
       rows = []
 
 

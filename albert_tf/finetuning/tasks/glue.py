@@ -88,6 +88,16 @@ _ALL_TASKS = (
 TASKS: Mapping[str, GlueTask] = {task.name: task for task in _ALL_TASKS}
 
 
+def find_task(name: str) -> GlueTask:
+  """The task of GLUE with this name, such as "mrpc"; raises `UserError` if there is none."""
+  if name not in TASKS:
+    raise UserError(
+      f"task_name must be one of {', '.join(TASKS)}, custom. Received: {name!r}. A table of your "
+      "own is 'custom'."
+    )
+  return TASKS[name]
+
+
 # ------------------------------------------------------------------ files
 
 
@@ -200,13 +210,3 @@ def glue_task(
     submission={split: f"{name}.tsv" for split, name in submission.items()},
     submitted_range=task.submitted_range,
   )
-
-
-def find_task(name: str) -> GlueTask:
-  """The task of GLUE with this name, such as "mrpc"; raises `UserError` if there is none."""
-  if name not in TASKS:
-    raise UserError(
-      f"task_name must be one of {', '.join(TASKS)}, custom. Received: {name!r}. A table of your "
-      "own is 'custom'."
-    )
-  return TASKS[name]

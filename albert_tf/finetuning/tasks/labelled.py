@@ -26,7 +26,7 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.data import finite_number
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs, write_tsv
-from albert_tf.keras_api.examples import Examples, blocks_of
+from albert_tf.keras_api.examples import Examples
 from albert_tf.keras_api.preprocessor import INPUT_NAMES, AlbertPreprocessor
 from albert_tf.tokenization import Tokenizer
 
@@ -414,10 +414,7 @@ class LabelledTask(FineTuningTask):
         max_length=self.spec.max_seq_length,
         max_qa_length=self.spec.max_qa_length,
       )
-      return Examples.of_blocks(
-        preprocessor.pack({name: column[block] for name, column in columns.items()})
-        for block in blocks_of(len(examples), desc="Tokenizing")
-      )
+    return Examples.of_texts(columns, preprocessor.pack, desc="Tokenizing")
 
   @functools.cache  # noqa: B019
   def gold(self, split: str) -> np.ndarray:

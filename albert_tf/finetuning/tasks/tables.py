@@ -59,22 +59,20 @@ def table_examples(
 
   examples = []
   incomplete = []  # The names of such rows.
-  ids = row_ids(table)
-  for number, row in enumerate(table.rows):
-    where = table.where(number)
+  for row, row_id in zip(table.rows, row_ids(table), strict=True):
     label: Any = None
     # Test data may have labels too: then they are scored.
     if has_labels:
-      cell = row.get(columns.label_column)
-      label = _labels(cell, where=where) if kind == "multi_label" else _label(cell)
+      cell = row.cells.get(columns.label_column)
+      label = _labels(cell, where=row.where) if kind == "multi_label" else _label(cell)
     if labelled and kind == "regression":
-      _check_number(label, where=where)
+      _check_number(label, where=row.where)
     # Empty cells are empty texts.
-    texts = [cell_text(row.get(name)) for name in columns.text_columns]  # One or two.
+    texts = [cell_text(row.cells.get(name)) for name in columns.text_columns]  # One or two.
     if labelled and (label is None or not any(map(str.strip, texts))):
-      incomplete.append(where)
+      incomplete.append(row.where)
       continue
-    examples.append(TextExample(ids[number], *texts)._replace(label=label))
+    examples.append(TextExample(row_id, *texts)._replace(label=label))
 
   # A row without a label would be a class of its own, and one without a text would teach nothing.
   if incomplete:
@@ -133,7 +131,7 @@ def _warn_of_mixed_types(table: Table, columns: TableColumns) -> None:
   """Warns of labels of several types in one column."""
   cells: list[Any] = []
   for row in table.rows:
-    cell = row.get(columns.label_column)
+    cell = row.cells.get(columns.label_column)
     cells.extend(cell if isinstance(cell, list) else [cell])
   known = [cell for cell in cells if _label(cell) is not None]
   types = Counter(_TYPE_NAMES.get(type(cell), "texts") for cell in known)

@@ -59,6 +59,7 @@ class ServingModule(tf.Module):
     preprocessor = served.model.needed_preprocessor()
     self.max_length = served.settings.max_seq_length or preprocessor.max_length
     served.model.config.check_length(self.max_length, "the export")
+    # TensorFlow saves what a module has. An export in 8 or 16 bits replaces some of them.
     self.model_variables = list(named_variables(served.model).values())
     # Another than the preprocessor's, which is part of a Keras layer.
     self.tokenizer: Any = graph_tokenizer(preprocessor.tokenizer)
