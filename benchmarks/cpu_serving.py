@@ -7,9 +7,11 @@ process.
 
 Example:
   python benchmarks/cpu_serving.py --size=base --peer_python=peers/bin/python
+  python benchmarks/cpu_serving.py --sides=int8 --threads=1 --clients=2
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import concurrent.futures
 import dataclasses
 import json
 import pathlib
@@ -35,6 +37,15 @@ _PEER_PYTHON = flags.DEFINE_string(
 )
 _ROUNDS = flags.DEFINE_integer(
   "rounds", 3, "Rounds of all sides; the fastest counts.", lower_bound=1
+)
+_THREADS = flags.DEFINE_integer(
+  "threads", 0, "Threads of an operation (intra) in our processes; 0: one for each core."
+)
+_CLIENTS = flags.DEFINE_integer(
+  "clients",
+  1,
+  "Requests at once in our processes; the wall-clock time is shared among them.",
+  lower_bound=1,
 )
 _CASE_NAMES = flags.DEFINE_list("cases", [], "Some of the cases; default: all.")
 _SIDE = flags.DEFINE_string("side", "", "For the benchmark itself: the side that this process is.")
@@ -75,6 +86,8 @@ def _measure() -> Mapping[str, Any] | None:
   return {
     "size": _SIZE.value,
     "layers": _config().num_hidden_layers,
+    "threads": _THREADS.value,
+    "clients": _CLIENTS.value,
     "mean_of_glue_lengths": round(float(_GLUE_LENGTHS.mean()), 1),
     "milliseconds": {
       side: {
@@ -118,6 +131,8 @@ def _figures_of(side: str, folder: str) -> Any:
     f"--side={side}",
     f"--folder={folder}",
     f"--cases={','.join(_cases())}",
+    f"--threads={_THREADS.value}",
+    f"--clients={_CLIENTS.value}",
   ]
   done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
   return json.loads(done.stdout.splitlines()[-1])
@@ -176,14 +191,33 @@ def _export_ours(precisions: Sequence[Precision], folder: str) -> None:
 
 def _run_side(precision: str, folder: pathlib.Path) -> None:
   """Prints the figures of a SavedModel."""
+  import tensorflow as tf
+
   from albert_tf.serving.loaded_model import LoadedModel
 
+  tf.config.threading.set_intra_op_parallelism_threads(_THREADS.value)
   loaded = LoadedModel(str(folder / precision / "1"))
-  print_figures(lambda batch: loaded.run("tokens", dict(batch)), _cases())
+
+  def answer(batch: Batch) -> None:
+    loaded.run("tokens", dict(batch))
+
+  if _CLIENTS.value == 1:
+    print_figures(answer, _cases())
+    return
+  with concurrent.futures.ThreadPoolExecutor(_CLIENTS.value) as clients:
+    print_figures(
+      lambda batch: list(clients.map(answer, [batch] * _CLIENTS.value)), _cases(), _CLIENTS.value
+    )
 
 
-def print_figures(answer: Answer, cases: Mapping[str, np.ndarray]) -> None:
-  """Prints the fastest milliseconds of a text in each case, and the memory of this process."""
+def print_figures(answer: Answer, cases: Mapping[str, np.ndarray], num_requests: int = 1) -> None:
+  """Prints the fastest milliseconds of a text in each case, and the memory of this process.
+
+  Args:
+    answer: answers `num_requests` requests of a batch.
+    cases: see `_ALL_CASES`.
+    num_requests: 1 or more.
+  """
   milliseconds = {}
   for name, lengths in cases.items():
     batch = _batch(lengths)
@@ -192,7 +226,7 @@ def print_figures(answer: Answer, cases: Mapping[str, np.ndarray]) -> None:
       start = time.perf_counter()
       answer(batch)
       times.append(time.perf_counter() - start)
-    milliseconds[name] = min(times[2:]) * 1e3 / len(lengths)
+    milliseconds[name] = min(times[2:]) * 1e3 / (num_requests * len(lengths))
   # `getrusage` would count what the process before `exec` held.
   status = pathlib.Path("/proc/self/status").read_text(encoding="utf-8")
   kilobytes = re.search(r"VmHWM:\s+(\d+)", status)

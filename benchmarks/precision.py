@@ -3,7 +3,8 @@
 Each run is exported in each precision, and its SavedModels answer the rows of a table that training did not see.
 The ranges of int8 are of texts of another table. Prints one JSON line: for each run the accuracy in each precision,
 the share of labels that are float32's, and the largest difference of a probability. `--texts` is a list, to compare
-how many texts the ranges need.
+how many texts the ranges need. Of runs with several depths also answers that stop early, at the threshold that
+fine-tuning stored: accuracy, mean layers, and how much faster the whole table is answered.
 
 Example:
   python benchmarks/precision.py --runs=runs/seed_1,runs/seed_2 --train_file=tasks/section/train.csv \
@@ -13,7 +14,8 @@ Example:
 from collections.abc import Mapping, Sequence
 import csv
 import tempfile
-from typing import Any
+import time
+from typing import Any, NamedTuple
 
 from absl import flags
 import measuring
@@ -36,30 +38,55 @@ def _measure() -> Mapping[str, Any]:
   return {"runs": {run: _figures_of_run(run) for run in _RUNS.value}}
 
 
+class _Found(NamedTuple):
+  """The answers of a SavedModel to n texts of C classes."""
+
+  probabilities: np.ndarray  # [n, C]
+  seconds: float  # Of the whole table.
+  early_predictions: np.ndarray | None  # [n]; None without several depths.
+  early_layers: np.ndarray | None  # [n]
+  early_seconds: float | None
+
+
 def _figures_of_run(run: str) -> dict[str, Any]:
   from albert_tf import AlbertClassifier
 
   model = AlbertClassifier.from_pretrained(run)
   for_ranges, _ = _read(_TRAIN_FILE.value)
-  texts, labels = _read(_EVAL_FILE.value)
-  expected = _probabilities(model, "float32", [], texts)
-  names = np.array(model.task.label_names)
+  texts, names = _read(_EVAL_FILE.value)
+  labels = np.array([model.task.label_names.index(name) for name in names])
+  full = _answers(model, "float32", [], texts)
   figures: dict[str, Any] = {
     "layers": model.config.num_hidden_layers,
     "rows": len(texts),
-    "float32": {"accuracy": _accuracy(expected, names, labels)},
+    "float32": _figures_of(full, full, labels),
   }
   for precision in _LOW_PRECISIONS:
     for count in map(int, _TEXTS.value):
       # Evenly over the table, which may be sorted by its labels.
       chosen = for_ranges[:: max(1, len(for_ranges) // count)][:count]
-      found = _probabilities(model, precision, chosen, texts)
-      figures[f"{precision}, {count} texts"] = {
-        "accuracy": _accuracy(found, names, labels),
-        "agreement": round(float(np.mean(found.argmax(-1) == expected.argmax(-1))), 4),
-        "largest_difference": round(float(np.abs(found - expected).max()), 4),
-      }
+      found = _answers(model, precision, chosen, texts)
+      figures[f"{precision}, {count} texts"] = _figures_of(found, full, labels)
   return figures
+
+
+def _figures_of(found: _Found, full: _Found, labels: np.ndarray) -> dict[str, float]:
+  """Figures of a precision beside those of float32."""
+  predictions = found.probabilities.argmax(-1)
+  expected = full.probabilities.argmax(-1)
+  figures = {
+    "accuracy": np.mean(predictions == labels),
+    "agreement": np.mean(predictions == expected),
+    "largest_difference": np.abs(found.probabilities - full.probabilities).max(),
+    "faster": full.seconds / found.seconds,
+  }
+  if found.early_predictions is not None:
+    figures |= {
+      "early_accuracy": np.mean(found.early_predictions == labels),
+      "early_mean_layers": np.mean(found.early_layers),
+      "early_faster": full.seconds / found.early_seconds,
+    }
+  return {name: round(float(figure), 4) for name, figure in figures.items()}
 
 
 def _read(path: str) -> tuple[list[str], list[str]]:
@@ -69,13 +96,9 @@ def _read(path: str) -> tuple[list[str], list[str]]:
   return [row["text"] for row in rows], [row["label"] for row in rows]
 
 
-def _accuracy(probabilities: np.ndarray, names: np.ndarray, labels: Sequence[str]) -> float:
-  return round(float(np.mean(names[probabilities.argmax(-1)] == np.array(labels))), 4)
-
-
-def _probabilities(
+def _answers(
   model: Any, precision: Precision, for_ranges: Sequence[str], texts: Sequence[str]
-) -> np.ndarray:
+) -> _Found:
   """The answers of the SavedModel in a precision."""
   from albert_tf.keras_api.calibration import calibration_of
   from albert_tf.serving.export import export_model
@@ -87,11 +110,31 @@ def _probabilities(
     settings = ExportSettings(precision=precision, min_agreement=-1)
     export_model(model, f"{folder}/1", settings, calibration)
     loaded = LoadedModel(f"{folder}/1")
-    answers = []
+  answers, seconds = _table(loaded, "serving_default", texts)
+  if model.task.exit_threshold is None:
+    return _Found(answers["probabilities"], seconds, None, None, None)
+  early, early_seconds = _table(loaded, "early_exit", texts)
+  return _Found(
+    answers["probabilities"], seconds, early["predictions"], early["layers"], early_seconds
+  )
+
+
+def _table(
+  loaded: Any, signature: str, texts: Sequence[str]
+) -> tuple[dict[str, np.ndarray], float]:
+  """A signature's answers to all texts, and the seconds that they take."""
+
+  def answer() -> dict[str, np.ndarray]:
+    batches = []
     for begin in range(0, len(texts), _BATCH_SIZE):
       batch = np.array(texts[begin : begin + _BATCH_SIZE], object)
-      answers.append(loaded.run("serving_default", {"text": batch})["probabilities"])
-  return np.concatenate(answers)
+      batches.append(loaded.run(signature, {"text": batch}))
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+  answer()  # Makes the kernels.
+  start = time.perf_counter()
+  answers = answer()
+  return answers, time.perf_counter() - start
 
 
 if __name__ == "__main__":

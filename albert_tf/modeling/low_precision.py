@@ -194,11 +194,11 @@ class Int8Block(ServedBlock):
     if x.dtype != tf.qint8:
       # The narrow range is -127 to 127. For the other, oneDNN's kernel multiplies by 128, and the product
       # divides by 127.
-      x, _, _ = tf.quantization.quantize(
-        x,
-        -max_input,
-        max_input,
-        tf.qint8,
+      x, _, _ = tf.raw_ops.QuantizeV2(
+        input=x,
+        min_range=-max_input,
+        max_range=max_input,
+        T=tf.qint8,
         mode="SCALED",
         round_mode="HALF_TO_EVEN",
         narrow_range=True,

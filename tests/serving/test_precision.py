@@ -8,7 +8,7 @@ import pytest
 from support.stacks import needs_int8
 import tensorflow as tf
 
-from albert_tf import compat
+from albert_tf import AlbertClassifier, compat
 from albert_tf.errors import UserError
 from albert_tf.keras_api.calibration import calibration_of
 from albert_tf.keras_api.tasks import open_model
@@ -83,6 +83,28 @@ def test_an_int8_export_leaves_out_the_weights_that_it_replaces(exported, tmp_pa
   ]
   # One matrix, of 8 bits.
   assert shapes.count(kernels[0]) == 1
+
+
+@needs_int8
+@pytest.mark.slow  # One more export.
+def test_answers_in_8_bits_stop_early(exported, tmp_path):
+  start = loaded(exported, "labels")
+  model = AlbertClassifier(
+    start.config.at_depth(4),
+    label_names=["no", "yes"],
+    train_depths=(1, 2, 4),
+    preprocessor=start.preprocessor,
+  )
+  model.export(
+    tmp_path / "1", depths=(1, 4), precision="int8", min_agreement=-1, calibration=TEXTS
+  )
+  export = Export(str(tmp_path / "1"))
+  texts = np.array(TEXTS, object)
+  for threshold, layers in ((0.0, 1), (1.0, 4)):
+    early = export.run("early_exit", {"text": texts, "threshold": np.full(len(texts), threshold)})
+    fixed = export.run(f"depth_{layers}", {"text": texts})
+    assert set(early["layers"]) == {layers}
+    np.testing.assert_allclose(early["probabilities"], fixed["probabilities"], atol=1e-6)
 
 
 @needs_int8
