@@ -38,14 +38,20 @@ def _measure() -> Mapping[str, Any]:
   return {"runs": {run: _figures_of_run(run) for run in _RUNS.value}}
 
 
+class _Early(NamedTuple):
+  """Answers that stop early, to n texts."""
+
+  predictions: np.ndarray  # [n]
+  layers: np.ndarray  # [n]
+  seconds: float  # Of the whole table.
+
+
 class _Found(NamedTuple):
   """The answers of a SavedModel to n texts of C classes."""
 
   probabilities: np.ndarray  # [n, C]
-  seconds: float  # Of the whole table.
-  early_predictions: np.ndarray | None  # [n]; None without several depths.
-  early_layers: np.ndarray | None  # [n]
-  early_seconds: float | None
+  seconds: float
+  early: _Early | None  # None without several depths.
 
 
 def _figures_of_run(run: str) -> dict[str, Any]:
@@ -80,11 +86,11 @@ def _figures_of(found: _Found, full: _Found, labels: np.ndarray) -> dict[str, fl
     "largest_difference": np.abs(found.probabilities - full.probabilities).max(),
     "faster": full.seconds / found.seconds,
   }
-  if found.early_predictions is not None:
+  if found.early is not None:
     figures |= {
-      "early_accuracy": np.mean(found.early_predictions == labels),
-      "early_mean_layers": np.mean(found.early_layers),
-      "early_faster": full.seconds / found.early_seconds,
+      "early_accuracy": np.mean(found.early.predictions == labels),
+      "early_mean_layers": np.mean(found.early.layers),
+      "early_faster": full.seconds / found.early.seconds,
     }
   return {name: round(float(figure), 4) for name, figure in figures.items()}
 
@@ -111,12 +117,11 @@ def _answers(
     export_model(model, f"{folder}/1", settings, calibration)
     loaded = LoadedModel(f"{folder}/1")
   answers, seconds = _table(loaded, "serving_default", texts)
-  if model.task.exit_threshold is None:
-    return _Found(answers["probabilities"], seconds, None, None, None)
-  early, early_seconds = _table(loaded, "early_exit", texts)
-  return _Found(
-    answers["probabilities"], seconds, early["predictions"], early["layers"], early_seconds
-  )
+  early = None
+  if model.task.exit_threshold is not None:
+    stopped, early_seconds = _table(loaded, "early_exit", texts)
+    early = _Early(stopped["predictions"], stopped["layers"], early_seconds)
+  return _Found(answers["probabilities"], seconds, early)
 
 
 def _table(

@@ -95,9 +95,7 @@ def test_answers_in_8_bits_stop_early(exported, tmp_path):
     train_depths=(1, 2, 4),
     preprocessor=start.preprocessor,
   )
-  model.export(
-    tmp_path / "1", depths=(1, 4), precision="int8", min_agreement=-1, calibration=TEXTS
-  )
+  model.export(tmp_path / "1", depths=(1, 4), precision="int8", min_agreement=-1, calibration=TEXTS)
   export = Export(str(tmp_path / "1"))
   texts = np.array(TEXTS, object)
   for threshold, layers in ((0.0, 1), (1.0, 4)):
