@@ -158,6 +158,17 @@ def targets():
   return set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
 
 
+def test_comments_of_python_blocks_stand_at_their_code():
+  """A formatter that wraps a line leaves the line's comment at the closing bracket."""
+  torn = []
+  for path in GUIDES:
+    for language, block in _FENCE.findall(path.read_text(encoding="utf-8")):
+      if language in ("py", "python"):
+        lines = re.findall(r"^ *[)\]}]+:? +#.*", block, re.MULTILINE)
+        torn += [f"{named(path)}: {line}" for line in lines]
+  assert not torn, "\n".join(torn)
+
+
 def test_workflows_only_call_targets_of_make(targets):
   """So that GitHub and one's own machine run the same."""
   for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
