@@ -180,6 +180,16 @@ def test_workflows_only_call_targets_of_make(targets):
       assert target in targets, f"{path.name}: {command}"
 
 
+def test_workflows_pin_actions_by_hash():
+  """A tag of another's repository can be moved; the comment names it for a reader."""
+  versions = {}
+  for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
+    for use in re.findall(r"\buses: *(.*)", path.read_text(encoding="utf-8")):
+      found = re.fullmatch(r"([\w-]+/[\w-]+@[0-9a-f]{40})  # (v[\d.]+)", use)
+      assert found, f"{path.name}: {use}"
+      assert versions.setdefault(found[1].partition("@")[0], found.groups()) == found.groups(), use
+
+
 def test_the_page_of_flags_is_that_of_the_commands():
   spec = importlib.util.spec_from_file_location("flags_page", ROOT / "docs/site/flags.py")
   flags_page = importlib.util.module_from_spec(spec)
