@@ -11,6 +11,7 @@ import shlex
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+import command_blocks
 import pytest
 from support.commands.script_runs import run_command
 
@@ -244,6 +245,14 @@ def test_call_paths_have_files_that_exist_and_are_counted():
     for last, target in returns:
       opened = [pathlib.Path(name).stem for name in names[: names.index(last)]]
       assert target in opened, (last, target)
+
+
+def test_commands_of_the_pages_are_found_and_each_reason_is_needed():
+  """What `command_blocks.py` runs and leaves out: a reason that no command has hides nothing, and goes."""
+  commands = [of for page in command_blocks.pages() for of in command_blocks.commands_of(page)]
+  assert len(commands) > 150
+  assert sum(not command.reason for command in commands) > 60
+  assert {command.reason for command in commands} - {""} == set(command_blocks._REASONS.values())
 
 
 def test_the_tests_that_prove_a_claim_exist():
