@@ -30,7 +30,7 @@ LIMIT := $(shell command -v timeout > /dev/null && echo timeout --kill-after=30)
 export PYTHON
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help demo lab lab-docs doctor test test-ci test-all test-interop fuzz lint types check format site dist audit history pictures notebooks install clean clean-env
+.PHONY: help demo lab lab-docs doctor test test-ci test-all test-interop fuzz lint types check format site dist audit history blocks pictures notebooks install clean clean-env
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -90,6 +90,9 @@ audit:  ## Known vulnerabilities of the pinned packages of STACK; asks PyPI.
 
 history: install  ## Five speeds beside those of the last release, on this machine.
 	@$(BIN)/python benchmarks/history.py
+
+blocks: install  ## Run the commands of README and the guides as written, in fresh clones below .cache/blocks; hours.
+	@$(BIN)/python tests/command_blocks.py --output=.cache/blocks
 
 pictures: install  ## Draw the pictures of docs/images again: from their text (needs Graphviz), and of the last `make demo` (needs Chromium).
 	@for text in docs/images/*.dot; do dot -Tsvg "$$text" -o "$${text%.dot}.svg" || exit 1; done
