@@ -30,7 +30,7 @@ LIMIT := $(shell command -v timeout > /dev/null && echo timeout --kill-after=30)
 export PYTHON
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help demo lab lab-docs doctor test test-ci test-all test-interop fuzz lint types check format site dist pictures notebooks install clean clean-env
+.PHONY: help demo lab lab-docs doctor test test-ci test-all test-interop fuzz lint types check format site dist audit history blocks pictures notebooks install clean clean-env
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -80,9 +80,19 @@ site:  ## The documentation site, in .site/; a warning is an error.
 	@$(MAKE) --no-print-directory STACK=docs install
 	@NO_MKDOCS_2_WARNING=1 $(VENV_docs)/bin/mkdocs build --quiet
 
-dist:  ## Wheel and sdist, in dist/: built, checked, and each used from a new environment outside the checkout.
+dist:  ## Wheel and sdist, in dist/: built, checked, and each used from a new environment outside the checkout. In build/sbom/: what it requires.
 	@$(MAKE) --no-print-directory STACK=dist install
 	@.ci/package $(VENV_dist)/bin/python
+
+audit:  ## Known vulnerabilities of the pinned packages of STACK; asks PyPI.
+	@$(MAKE) --no-print-directory STACK=dist install
+	@$(VENV_dist)/bin/python -m pip_audit --strict --no-deps --disable-pip -r requirements/$(STACK).txt
+
+history: install  ## Five speeds beside those of the last release, on this machine.
+	@$(BIN)/python benchmarks/history.py
+
+blocks: install  ## Run the commands of README and the guides as written, in fresh clones below .cache/blocks; hours.
+	@$(BIN)/python tests/command_blocks.py --output=.cache/blocks
 
 pictures: install  ## Draw the pictures of docs/images again: from their text (needs Graphviz), and of the last `make demo` (needs Chromium).
 	@for text in docs/images/*.dot; do dot -Tsvg "$$text" -o "$${text%.dot}.svg" || exit 1; done

@@ -11,6 +11,7 @@ import shlex
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+import command_blocks
 import pytest
 from support.commands.script_runs import run_command
 
@@ -158,6 +159,17 @@ def targets():
   return set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
 
 
+def test_comments_of_python_blocks_stand_at_their_code():
+  """A formatter that wraps a line leaves the line's comment at the closing bracket."""
+  torn = []
+  for path in GUIDES:
+    for language, block in _FENCE.findall(path.read_text(encoding="utf-8")):
+      if language in ("py", "python"):
+        lines = re.findall(r"^ *[)\]}]+:? +#.*", block, re.MULTILINE)
+        torn += [f"{named(path)}: {line}" for line in lines]
+  assert not torn, "\n".join(torn)
+
+
 def test_workflows_only_call_targets_of_make(targets):
   """So that GitHub and one's own machine run the same."""
   for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
@@ -167,6 +179,16 @@ def test_workflows_only_call_targets_of_make(targets):
       program, target = command.split()[:2]
       assert program == "make", f"{path.name}: {command}"
       assert target in targets, f"{path.name}: {command}"
+
+
+def test_workflows_pin_actions_by_hash():
+  """A tag of another's repository can be moved; the comment names it for a reader."""
+  versions = {}
+  for path in sorted((ROOT / ".github/workflows").glob("*.yml")):
+    for use in re.findall(r"\buses: *(.*)", path.read_text(encoding="utf-8")):
+      found = re.fullmatch(r"([\w-]+/[\w-]+@[0-9a-f]{40})  # (v[\d.]+)", use)
+      assert found, f"{path.name}: {use}"
+      assert versions.setdefault(found[1].partition("@")[0], found.groups()) == found.groups(), use
 
 
 def test_the_page_of_flags_is_that_of_the_commands():
@@ -223,6 +245,14 @@ def test_call_paths_have_files_that_exist_and_are_counted():
     for last, target in returns:
       opened = [pathlib.Path(name).stem for name in names[: names.index(last)]]
       assert target in opened, (last, target)
+
+
+def test_commands_of_the_pages_are_found_and_each_reason_is_needed():
+  """What `command_blocks.py` runs and leaves out: a reason that no command has hides nothing, and goes."""
+  commands = [of for page in command_blocks.pages() for of in command_blocks.commands_of(page)]
+  assert len(commands) > 150
+  assert sum(not command.reason for command in commands) > 60
+  assert {command.reason for command in commands} - {""} == set(command_blocks._REASONS.values())
 
 
 def test_the_tests_that_prove_a_claim_exist():

@@ -5,6 +5,8 @@ import csv
 import dataclasses
 import importlib.util
 import json
+import shutil
+import subprocess
 
 import pytest
 from support.commands.forked_commands import ROOT
@@ -140,10 +142,38 @@ def test_early_exit_runs(tmp_path):
 
 
 @nightly
-def test_predict():
-  figures = printed_line("benchmarks/predict.py", "--size=tiny", "--rounds=1", "--sentences=9")
+def test_keras_predict():
+  figures = printed_line(
+    "benchmarks/keras_predict.py", "--size=tiny", "--rounds=1", "--sentences=9"
+  )
   for texts in ("alike", "with_one_long_text"):
     assert set(figures[texts]["texts_per_second"]) == {"by_length", "padded"}
+
+
+@slow
+def test_history(tmp_path):
+  """The speeds of a tag beside those of the files that follow it; a benchmark that one side lacks is named."""
+  benchmarks = tmp_path / "benchmarks"
+  benchmarks.mkdir()
+  for name in ("history.py", "measuring.py"):
+    shutil.copy(ROOT / "benchmarks" / name, benchmarks)
+  git = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c")
+
+  def write_benchmark(rate):
+    line = json.dumps({"ours_per_cpu_second": rate})
+    (benchmarks / "data_creation.py").write_text(f"print('{line}')\n")
+
+  write_benchmark(100)
+  for command in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "-m", "first")):
+    subprocess.run([*git, *command], cwd=tmp_path, check=True)
+  assert printed_line(benchmarks / "history.py")["release"] is None
+
+  subprocess.run([*git, "tag", "v0.0.1"], cwd=tmp_path, check=True)
+  write_benchmark(150)
+  figures = printed_line(benchmarks / "history.py", "--only=data,reading", "--rounds=1")
+  assert figures["release"] == "v0.0.1"
+  assert figures["speeds"]["data"] == {"then": 100.0, "now": 150.0, "times_as_fast": 1.5}
+  assert "record_reading.py" in figures["speeds"]["reading"]["now"]
 
 
 @nightly

@@ -421,6 +421,21 @@ def test_a_signature_of_ones_own_answers_in_servers_and_in_tensorflow(classifier
   np.testing.assert_allclose(served("own/2")["probabilities"], want, atol=1e-5)
 
 
+def test_a_head_of_ones_own_keeps_its_labels(run, in_folder):
+  """The guide's export names the labels as that of a classifier does."""
+  text = keras.Input([], dtype="string")
+  names = {"encoder": AlbertEncoder.from_pretrained(run), "text": text, "texts": TEXTS}
+  names |= {"keras": keras, "loss": LOSS, "tf": tf}
+  [block] = blocks("docs/keras.md", "## A head of your own")
+  exec(compile(block, "docs/keras.md", "exec"), names)
+  logits = names["moods"](tf.constant(TEXTS)).numpy()
+  found = LoadedModel("moods/1").run("serving_default", {"text": tiny_run.as_bytes(TEXTS)})
+  np.testing.assert_allclose(found["probabilities"], tf.nn.softmax(logits), atol=1e-5)
+  label_names = [name.encode() for name in names["names"]]
+  assert found["label"].tolist() == [label_names[best] for best in logits.argmax(axis=-1)]
+  assert found["label_names"].tolist() == [label_names] * len(TEXTS)
+
+
 def test_weights_that_are_not_finite_are_not_saved(run, tmp_path):
   model = AlbertMaskedLM.from_pretrained(run)
   name, variable = list(named_variables(model).items())[3]
