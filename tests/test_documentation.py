@@ -152,6 +152,46 @@ def test_flags_in_sentences_exist(all_uses):
   assert not unknown, "\n".join(map(str, unknown))
 
 
+def test_vocabulary_and_records_of_a_block_read_the_text_alike():
+  """A vocabulary of other sentences than the records has other pieces."""
+  shared = ("input_format", "language")
+  num_pairs = 0
+  for path in GUIDES:
+    for _, block in _FENCE.findall(text_of(path)):
+      given = {}
+      for line in re.sub(r"\\\n", " ", block).splitlines():
+        words = line.split()
+        script = words[1].rpartition("/")[2] if len(words) > 2 and words[0] == "python" else ""
+        if script in ("train_vocab.py", "create_pretraining_data.py"):
+          found = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
+          given[script] = {name: found.get(name) for name in shared}
+      if len(given) == 2:
+        num_pairs += 1
+        assert given["train_vocab.py"] == given["create_pretraining_data.py"], named(path)
+  assert num_pairs >= 4
+
+
+def test_results_say_in_every_cell_what_is_compared():
+  """A reader who comes to one row need not read the rows above it."""
+  page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+  rows = [line for line in page.splitlines() if line.startswith("|")]
+  assert len(rows) > 80
+  assert [row for row in rows if re.search(r"\| …|\b(ours|theirs)\b", row)] == []
+  # The first table has the twelve figures.
+  first_table = page.partition("## Twelve figures")[2].partition("\n\n## ")[0]
+  assert len(re.findall(r"^\| ", first_table, re.MULTILINE)) == 1 + 12
+
+
+def test_the_page_of_ones_own_domain_says_where_weights_are():
+  page = (ROOT / "docs/own_domain.md").read_text(encoding="utf-8")
+  assert "](downloads.md" in page.partition("## 2.")[0]
+
+
+def test_readme_fits_on_three_screens():
+  lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+  assert len(lines) <= 120
+
+
 @pytest.fixture(scope="module")
 def targets():
   """The targets of the Makefile."""

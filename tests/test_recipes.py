@@ -140,6 +140,19 @@ def test_readme_and_guide_train_alike_on_the_machine_that_is_rented(repository_d
   assert f"On one VM, a {machine} " in guide
 
 
+def test_reports_of_base_on_one_host_come_as_the_guide_says(repository_dir, values):
+  """docs/tpu.md: how many updates of base a v3-8 makes between two reports; the recipes have them too."""
+  guide = (repository_dir / "docs" / "tpu.md").read_text()
+  [seconds, number] = re.search(
+    r"\*\*On a v3-8\*\* an update takes ([\d.]+ to [\d.]+) s: choose (\d+)", guide
+  ).groups()
+  least, most = map(float, seconds.split(" to "))
+  assert int(number) * least >= 10
+  assert int(number) * most < 20
+  for recipe in ("base_v1", "base_v2", "base_fast"):
+    assert values[f"albert_{recipe}"]["iterations_per_loop"] == int(number), recipe
+
+
 def test_every_command_fits_the_machine_it_names(repository_dir):
   found, count = list(examples(repository_dir)), {True: 0, False: 0}
   planned = ["--estimate_only", "--num_train_steps=125000"]

@@ -18,6 +18,7 @@ from albert_tf.records import Manifest, PretrainingSpec, missing_files, read_rec
 from albert_tf.records import features as names
 from albert_tf.records.parse import decode_example
 from albert_tf.tokenization import Tokenizer
+from albert_tf.tokenization.masked_text import masked_text
 
 _MOST_PROBLEMS = 20  # Problems described; all are counted.
 
@@ -277,36 +278,6 @@ def render_first(
       count -= 1
       yield (
         f"--- {os.path.basename(path)} record {index}: {len(view.ids)} tokens, "
-        f"{len(view.positions)} predictions, label {view.order_label}\n{render(view, tokenizer)}"
+        f"{len(view.positions)} predictions, label {view.order_label}\n"
+        + masked_text(view.ids, view.positions, view.labels, tokenizer)
       )
-
-
-def render(view: View, tokenizer: Tokenizer) -> str:
-  """The instance as text.
-
-  An answer is {answer} where [MASK] is shown, {answer ✓} where kept, {shown → answer}.
-  """
-  answers = dict(zip(view.positions.tolist(), view.labels.tolist(), strict=True))
-  text = ""
-  for position, piece_id in enumerate(view.ids.tolist()):
-    piece = tokenizer.pieces[piece_id]
-    if position in answers:
-      answer_id = answers[position]
-      answer = tokenizer.piece_text(tokenizer.pieces[answer_id])
-      if answer.startswith(" "):
-        text += " "
-      # A space stays outside of the braces.
-      text += "{"
-      if piece_id not in (answer_id, tokenizer.mask_id):
-        text += f"{tokenizer.piece_text(piece).removeprefix(' ')} → "
-      text += answer.removeprefix(" ")
-      if piece_id == answer_id:
-        text += " ✓"
-      text += "}"
-    elif piece_id == tokenizer.cls_id:
-      text += piece
-    elif piece_id == tokenizer.sep_id:
-      text += f" {piece}\n"
-    else:
-      text += tokenizer.piece_text(piece)
-  return text.strip("\n")

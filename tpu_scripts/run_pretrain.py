@@ -29,10 +29,15 @@ if TYPE_CHECKING:
 
 
 class Command(Settings):
-  """The flag that is not a setting of a run."""
+  """The flags that are not settings of a run."""
 
   dry_run: bool = setting(
     False, "Check everything with one update and one evaluation batch; write no run."
+  )
+  show_update: int | None = setting(
+    None,
+    "Print the first examples that this update trains on, with its masks, and stop; write no run.",
+    minimum=1,
   )
 
 
@@ -86,6 +91,12 @@ def main() -> int:
     distribution=distribution,
     **vars(options),
   )
+  if command.show_update is not None:
+    from albert_tf.pretraining.shown_examples import examples_of_update
+
+    for text in examples_of_update(settings, command.show_update):
+      print(text)
+    return 0
   result = run_pretraining(
     settings, flags_text=flags_text, machine=_machine(settings), check_only=command.dry_run
   )

@@ -14,7 +14,9 @@ from albert_tf.pretraining.from_records import describe_records
 from albert_tf.pretraining.inputs import checked_input
 from albert_tf.pretraining.run import run_pretraining
 from albert_tf.pretraining.settings import PretrainingSettings, TrainingRecords
+from albert_tf.pretraining.shown_examples import examples_of_update
 from albert_tf.records import features as names
+from albert_tf.tokenization.masked_text import masked_text
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +60,34 @@ def test_training_has_its_own_share_and_evaluation_the_stored_one(settings):
   # The text under the masks is the same in both epochs, the masks are often others: few words.
   assert len(rows) == 70
   assert np.mean([len(masks) > 1 for masks in rows.values()]) > 0.3
+
+
+def test_the_shown_examples_are_those_that_the_update_trains_on(settings):
+  """The tenth update, in the second epoch; a run reads on from its first batch."""
+  batch = batches(settings, 10)[9]
+  shown = list(examples_of_update(settings, 10))
+  assert len(shown) == 3
+  for row, text in enumerate(shown):
+    used = batch["masked_lm_weights"][row] > 0
+    expected = masked_text(
+      batch["input_ids"][row][batch["input_mask"][row] > 0],
+      batch["masked_lm_positions"][row][used],
+      batch["masked_lm_ids"][row][used],
+      tiny_run.tokenizer(),
+    )
+    heading, _, body = text.partition("\n")
+    assert body == expected
+    assert heading.endswith(
+      f"{used.sum()} predictions, label {batch['sentence_order_labels'][row]}"
+    )
+  # The same records have other masks in the first epoch.
+  assert list(examples_of_update(settings, 1)) != shown
+
+
+def test_examples_cannot_be_shown_without_a_vocabulary(settings):
+  stored = dataclasses.replace(settings, masking=None, tokenizer_path="")
+  with pytest.raises(UserError, match="--spm_model_file"):
+    list(examples_of_update(stored, 1))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from albert_tf.pretraining.from_records import describe_records
 from albert_tf.pretraining.settings import TrainingRecords
 from albert_tf.records import Manifest
 from albert_tf.tokenization import WordPieceTokenizer, load_tokenizer
-from tfrecords_tools.inspection import Findings, inspect_files, render, views
+from tfrecords_tools.inspection import Findings, inspect_files, render_first
 from tfrecords_tools.pretraining.documents import BlockTokenizer
 
 
@@ -81,9 +81,7 @@ def test_records_are_valid_and_shown_as_text(records, vocab_file):
   paths = [*_paths(records, "train"), *_paths(records, "eval")]
   findings = inspect_files(paths, tokenizer)
   assert findings.problems == []
-  shown = []
-  for path in paths:
-    shown += [render(view, tokenizer) for _, view in views(path, tokenizer, Findings())]
+  shown = list(render_first(paths, tokenizer, 10_000, Findings()))
   assert any("Ü" in text for text in shown)  # Case and accents are there.
   assert all(text.count("[SEP]") == 2 and "##" not in text for text in shown)
   assert records[1].vocab_sha256 == tokenizer.model_sha256
