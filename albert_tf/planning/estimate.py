@@ -94,7 +94,7 @@ class StepShape(Settings):
   max_predictions_per_seq: int = setting(20, "Masked-LM predictions of an example.", minimum=1)
   gradient_accumulation_steps: int = setting(1, "Micro-batches of one step.", minimum=1)
   mixed_precision: Literal["bfloat16", "float32"] = setting("bfloat16", "Type of the activations.")
-  optimizer: Literal["lamb", "adamw", "tfa_lamb"] = setting("lamb", "The optimizer.")
+  optimizer: Literal["lamb", "adamw", "muon", "tfa_lamb"] = setting("lamb", "The optimizer.")
   remat: bool = setting(False, "Recompute activations in the backward pass.")
   layer_loop: Literal["unrolled", "while"] = setting("unrolled", "How the layers are repeated.")
   train_depths: tuple[int, ...] = setting((), "Numbers of layers that the heads read.")

@@ -18,7 +18,7 @@ class _Recipe(NamedTuple):
 
 _ALBERT = _Recipe(0.00176, 4096)  # ALBERT, section 4.1.
 _BERT = _Recipe(1e-4, 256)  # BERT, arXiv 1810.04805, appendix A.2.
-_RECIPES = {"lamb": _ALBERT, "tfa_lamb": _ALBERT, "adamw": _BERT}
+_RECIPES = {"lamb": _ALBERT, "muon": _ALBERT, "tfa_lamb": _ALBERT, "adamw": _BERT}
 _RECIPE_WIDTH = 768  # H of both.
 # Bounds of the rate over the recipe's, scaled to batch and width; the demo's model is best at 6.4.
 _HIGHEST_RATIO = 7.0
