@@ -26,6 +26,15 @@ class MomentHyperparameters(Settings):
   )
 
 
+class MuonHyperparameters(Settings):
+  """Hyper-parameters of the matrices that Muon updates."""
+
+  momentum: float = setting(0.95, "μ, decay rate of the momentum.", minimum=0.0, below=1.0)
+  matrix_rate_ratio: float = setting(
+    1.0, "The matrices' learning rate over that of the other variables.", above=0.0
+  )
+
+
 class ScheduleConfig(Settings):
   """Linear warm-up, then polynomial decay; `rate_after_steps` has the equation."""
 
@@ -79,7 +88,11 @@ class OptimizerConfig(ScheduleConfig, MomentHyperparameters):
   )
   # `flag=""`: all published runs have this value.
   muon_momentum: float = setting(
-    0.95, "μ, the decay rate of Muon's momentum.", minimum=0.0, below=1.0, flag=""
+    MuonHyperparameters.momentum,
+    "μ, the decay rate of Muon's momentum.",
+    minimum=0.0,
+    below=1.0,
+    flag="",
   )
 
   def __post_init__(self) -> None:
