@@ -17,6 +17,7 @@ from albert_tf.keras_api.tasks import AlbertQuestionAnswering as AlbertQuestionA
 from albert_tf.keras_api.tasks import AlbertTagger as AlbertTagger
 from albert_tf.optim.keras_optimizers import AdamW as AdamW
 from albert_tf.optim.keras_optimizers import Lamb as Lamb
+from albert_tf.optim.keras_optimizers import Muon as Muon
 from albert_tf.optim.keras_optimizers import WarmupPolynomialDecay as WarmupPolynomialDecay
 from albert_tf.tokenization import AlbertTokenizer as AlbertTokenizer
 

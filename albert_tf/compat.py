@@ -75,6 +75,16 @@ def variable_path(variable: Any) -> str:
   return variable.name.split(":")[0]
 
 
+def building(layer: Any) -> contextlib.AbstractContextManager[Any]:
+  """Within it, `layer.build` gives its weights the layer's name before their own.
+
+  Keras 3 does so by itself; Keras 2 only for layers that are built by their first call.
+  """
+  if KERAS_3:
+    return contextlib.nullcontext()
+  return tf.name_scope(layer.name)
+
+
 def tensorflow_addons() -> Any:
   """The `tensorflow_addons` package; raises `UserError` on other stacks."""
   with warnings.catch_warnings():

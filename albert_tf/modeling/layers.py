@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.compat import device_kind
+from albert_tf.compat import building, device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
 from albert_tf.modeling.dropout import Seed, dropout, split_seed
@@ -251,7 +251,8 @@ class Composite:
   def build(self: Any, input_shape: Any = None) -> None:
     for layer in self._flatten_layers(include_self=False, recursive=False):
       if not layer.built:
-        layer.build(None)
+        with building(layer):
+          layer.build(None)
     self.built = True
 
 

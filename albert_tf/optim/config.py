@@ -5,6 +5,8 @@ from typing import Literal
 from albert_tf.errors import UserError
 from albert_tf.settings import Settings, setting
 
+NEWTON_SCHULZ_ROUNDS = 5  # Of an update by Muon.
+
 
 class MomentHyperparameters(Settings):
   """Hyper-parameters of an update; the defaults are those of the original ALBERT release."""
@@ -21,6 +23,15 @@ class MomentHyperparameters(Settings):
   bias_correction: bool = setting(
     False,
     "Divide m by 1 - β₁^t and v by 1 - β₂^t, as the LAMB paper does and the original release does not.",
+  )
+
+
+class MuonHyperparameters(Settings):
+  """Hyper-parameters of the matrices that Muon updates."""
+
+  momentum: float = setting(0.95, "μ, decay rate of the momentum.", minimum=0.0, below=1.0)
+  matrix_rate_ratio: float = setting(
+    1.0, "The matrices' learning rate over that of the other variables.", above=0.0
   )
 
 
@@ -60,12 +71,41 @@ class ScheduleConfig(Settings):
 class OptimizerConfig(ScheduleConfig, MomentHyperparameters):
   """Settings of an update of pretraining; the defaults are those of ALBERT, section 4.1."""
 
-  name: Literal["lamb", "adamw", "tfa_lamb"] = setting(
+  name: Literal["lamb", "adamw", "muon", "tfa_lamb"] = setting(
     "lamb",
-    "The optimizer; tfa_lamb is the LAMB of TensorFlow Addons (addons stack only).",
+    "The optimizer; muon is Muon for the matrices of the encoder's blocks and LAMB for the rest; "
+    "tfa_lamb is the LAMB of TensorFlow Addons (addons stack only).",
     flag="optimizer",
   )
   learning_rate: float = setting(0.00176, "Peak learning rate.", above=0.0)
   num_train_steps: int = setting(125_000, "Number of updates.", minimum=1)
   num_warmup_steps: int = setting(3_125, "Number of updates of linear warm-up.", minimum=0)
   clip_norm: float = setting(1.0, "Largest global norm of the gradient; 0: no limit.", minimum=0.0)
+  muon_learning_rate: float | None = setting(
+    None,
+    "Peak learning rate of the matrices that Muon updates. Default: that of the rest.",
+    above=0.0,
+  )
+  # `flag=""`: all published runs have this value.
+  muon_momentum: float = setting(
+    MuonHyperparameters.momentum,
+    "μ, the decay rate of Muon's momentum.",
+    minimum=0.0,
+    below=1.0,
+    flag="",
+  )
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if self.muon_learning_rate is not None and self.name != "muon":
+      raise UserError(
+        "--muon_learning_rate is a rate of Muon. Received: "
+        f"{self.muon_learning_rate} with --optimizer={self.name}. Add --optimizer=muon."
+      )
+
+  @property
+  def muon_peak(self) -> float:
+    """The peak learning rate of Muon's matrices. It follows the schedule of `learning_rate`."""
+    if self.muon_learning_rate is None:
+      return self.learning_rate
+    return self.muon_learning_rate

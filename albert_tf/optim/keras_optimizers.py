@@ -1,4 +1,4 @@
-"""AdamW, LAMB and the schedule for `model.compile`, with the update function of pretraining."""
+"""AdamW, LAMB, Muon and the schedule for `model.compile`, with the update functions of pretraining."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -8,9 +8,15 @@ from typing import Any, Literal
 import keras
 import tensorflow as tf
 
-from albert_tf.compat import OptimizerBase, raw_variable, variable_path
-from albert_tf.optim.config import MomentHyperparameters, OptimizerConfig, ScheduleConfig
+from albert_tf.compat import OptimizerBase, device_kind, raw_variable, variable_path
+from albert_tf.optim.config import (
+  MomentHyperparameters,
+  MuonHyperparameters,
+  OptimizerConfig,
+  ScheduleConfig,
+)
 from albert_tf.optim.lamb import lamb_update, rate_after_steps
+from albert_tf.optim.muon import MUON_PATTERN, muon_matrices, muon_update
 
 # The original's LayerNorm|layer_norm|bias, as Keras users spell them: a bias, or any variable of a
 # layer that normalizes. Whole names alone, so that a model named "debiased" is trained as any other.
@@ -71,14 +77,22 @@ class AdamW(OptimizerBase):
     """Creates the slots `adam_m` and `adam_v`, and stores the variables' paths."""
     if getattr(self, "_built", False):
       return
+    with_two_moments = self.with_two_moments(variables)
     super().build(variables)
     # By position: the stacks have other names for the arguments.
     self._m = [self.add_variable_from_reference(variable, "adam_m") for variable in variables]
-    self._v = [self.add_variable_from_reference(variable, "adam_v") for variable in variables]
-    self._slot_index = {self._var_key(variable): i for i, variable in enumerate(variables)}
+    self._v = [
+      self.add_variable_from_reference(variable, "adam_v") for variable in with_two_moments
+    ]
+    self._m_index = {self._var_key(variable): i for i, variable in enumerate(variables)}
+    self._v_index = {self._var_key(variable): i for i, variable in enumerate(with_two_moments)}
     # Stored now: an update sees a replica's copy, which has another path.
     self._paths = [variable_path(variable) for variable in variables]
     self._built = True
+
+  def with_two_moments(self, variables: Sequence[Any]) -> list[Any]:
+    """The variables that have the slot `adam_v` besides `adam_m`; of `Muon` not all."""
+    return list(variables)
 
   def named_slots(
     self, variables: Sequence[Any], named_variables: Mapping[str, tf.Variable]
@@ -91,11 +105,17 @@ class AdamW(OptimizerBase):
     """
     names = {id(variable): name for name, variable in named_variables.items()}
     slots = {}
-    for variable, m, v in zip(variables, self._m, self._v, strict=True):
+    for variable in variables:
       name = names[id(raw_variable(variable))]
-      slots[f"{name}/adam_m"] = raw_variable(m)
-      slots[f"{name}/adam_v"] = raw_variable(v)
+      key = self._var_key(variable)
+      slots[f"{name}/adam_m"] = raw_variable(self._m[self._m_index[key]])
+      if key in self._v_index:
+        slots[f"{name}/adam_v"] = raw_variable(self._v[self._v_index[key]])
     return slots
+
+  def decays(self, path: str) -> bool:
+    """Whether the variable with this path has weight decay."""
+    return not re.search(self.exclude_from_weight_decay_pattern, path)
 
   def adapts(self, path: str) -> bool:
     """Whether the trust ratio scales the updates of a variable; `Lamb` has one."""
@@ -104,10 +124,10 @@ class AdamW(OptimizerBase):
 
   def update_step(self, gradient: Any, variable: Any, learning_rate: Any = None) -> None:
     """Makes one update of one variable; Keras calls it."""
-    index = self._slot_index[self._var_key(variable)]
-    path = self._paths[index]
-    m = raw_variable(self._m[index])
-    v = raw_variable(self._v[index])
+    key = self._var_key(variable)
+    path = self._paths[self._m_index[key]]
+    m = raw_variable(self._m[self._m_index[key]])
+    v = raw_variable(self._v[self._v_index[key]])
     if learning_rate is None:  # Keras 2 passes none.
       learning_rate = self.learning_rate
 
@@ -120,7 +140,7 @@ class AdamW(OptimizerBase):
       learning_rate=tf.cast(learning_rate, tf.float32),
       step=self.iterations + 1,
       hyperparameters=self.hyperparameters,
-      decay=not re.search(self.exclude_from_weight_decay_pattern, path),
+      decay=self.decays(path),
       adapt=self.adapts(path),
     )
     variable.assign(tf.cast(result.p, variable.dtype))
@@ -196,6 +216,108 @@ class Lamb(AdamW):
     config = super().get_config()
     config["exclude_from_layer_adaptation"] = self.exclude_from_layer_adaptation
     return config
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class Muon(AdamW):
+  """Muon for the matrices of the encoder's blocks, AdamW for all other variables.
+
+  AdamW and not LAMB, because an element of Muon's update has the size of one of AdamW's: one
+  learning rate suits both, and a fine-tuned head has its usual optimizer.
+
+  Args:
+    learning_rate: a float or a Keras schedule.
+    matrix_rate_ratio: the matrices' learning rate over `learning_rate`, in every update.
+    momentum: μ of the matrices.
+    matrices: regular expression; matrices (two axes) with a matching path are updated by Muon.
+    beta_1, beta_2, epsilon, weight_decay_rate, bias_correction, exclude_from_weight_decay: see
+      `AdamW`; the weight decay is that of the matrices, too.
+    name: the optimizer's name.
+    **kwargs: arguments of every Keras optimizer, such as `global_clipnorm=1.0`.
+
+  Raises:
+    UserError: a setting is out of its bounds; when it is built, no trained variable is a matrix
+      with such a path.
+
+  Example:
+    >>> Muon(1e-4, matrix_rate_ratio=10.0, global_clipnorm=1.0).get_config()["momentum"]
+    0.95
+
+  Reference: see `albert_tf.optim.muon.muon_update`; arXiv 2502.16982, section 2.2, for AdamW beside it.
+  """
+
+  def __init__(
+    self,
+    learning_rate: Any = 2e-5,
+    *,
+    matrix_rate_ratio: float = MuonHyperparameters.matrix_rate_ratio,
+    momentum: float = MuonHyperparameters.momentum,
+    matrices: str = MUON_PATTERN,
+    beta_1: float = MomentHyperparameters.beta_1,
+    beta_2: float = MomentHyperparameters.beta_2,
+    epsilon: float = MomentHyperparameters.epsilon,
+    weight_decay_rate: float = MomentHyperparameters.weight_decay,
+    bias_correction: bool = MomentHyperparameters.bias_correction,
+    exclude_from_weight_decay: str = KERAS_EXCLUDED_PATTERN,
+    name: str = "muon",
+    **kwargs: Any,
+  ):
+    super().__init__(
+      learning_rate,
+      beta_1=beta_1,
+      beta_2=beta_2,
+      epsilon=epsilon,
+      weight_decay_rate=weight_decay_rate,
+      bias_correction=bias_correction,
+      exclude_from_weight_decay=exclude_from_weight_decay,
+      name=name,
+      **kwargs,
+    )
+    self.muon_hyperparameters = MuonHyperparameters(
+      momentum=momentum, matrix_rate_ratio=matrix_rate_ratio
+    )
+    self.matrices = matrices
+
+  def with_two_moments(self, variables: Sequence[Any]) -> list[Any]:
+    """The variables that Muon does not update: a matrix has its momentum alone, as `adam_m`."""
+    shapes = {variable_path(variable): variable.shape for variable in variables}
+    matrices = muon_matrices(shapes, self.matrices)
+    return [variable for variable in variables if variable_path(variable) not in matrices]
+
+  def update_step(self, gradient: Any, variable: Any, learning_rate: Any = None) -> None:
+    """Makes one update of one variable; Keras calls it."""
+    key = self._var_key(variable)
+    if key in self._v_index:  # By AdamW.
+      super().update_step(gradient, variable, learning_rate)
+      return
+    m = raw_variable(self._m[self._m_index[key]])
+    if learning_rate is None:  # Keras 2 passes none.
+      learning_rate = self.learning_rate
+    weight_decay = 0.0
+    if self.decays(self._paths[self._m_index[key]]):
+      weight_decay = self.hyperparameters.weight_decay
+    # CPUs have no fast products of 16 bits.
+    product_dtype = tf.float32 if device_kind() == "cpu" else tf.bfloat16
+
+    # float32 also for a model of 16-bit variables: their updates are below such a type's rounding.
+    result = muon_update(
+      tf.cast(variable, tf.float32),
+      tf.cast(tf.convert_to_tensor(gradient), tf.float32),
+      tf.cast(m, tf.float32),
+      learning_rate=tf.cast(learning_rate, tf.float32)
+      * self.muon_hyperparameters.matrix_rate_ratio,
+      momentum=self.muon_hyperparameters.momentum,
+      weight_decay=weight_decay,
+      product_dtype=product_dtype,
+    )
+    variable.assign(tf.cast(result.p, variable.dtype))
+    m.assign(tf.cast(result.m, m.dtype))
+
+  def get_config(self) -> dict[str, Any]:
+    """Every constructor argument."""
+    config = super().get_config()
+    config["matrices"] = self.matrices
+    return config | dataclasses.asdict(self.muon_hyperparameters)
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")

@@ -10,6 +10,7 @@ from albert_tf import compat
 from albert_tf.errors import UserError
 from albert_tf.optim.config import OptimizerConfig
 from albert_tf.optim.lamb import global_norm, lamb_update
+from albert_tf.optim.muon import muon_matrices, muon_update
 
 Variables = Mapping[str, tf.Variable]  # By checkpoint name.
 
@@ -48,11 +49,17 @@ class StepNorms(NamedTuple):
   update_norm: tf.Tensor  # ‖η r u‖, what was subtracted.
 
 
-def build_optimizer(config: OptimizerConfig, named_variables: Variables) -> "Optimizer":
+def build_optimizer(
+  config: OptimizerConfig, named_variables: Variables, *, accelerated: bool = False
+) -> "Optimizer":
   """Makes the optimizer `config.name` for these variables; call it under the strategy's scope.
 
   Args:
     named_variables: checkpoint name → float32 variable to train.
+    accelerated: whether products of Muon have 16 bits: those of a model that is, see `Encoder`.
+
+  Raises:
+    UserError: Muon finds no matrix among them, or TensorFlow Addons are missing.
 
   Example:
     >>> optimizer = build_optimizer(OptimizerConfig(), {"kernel": tf.Variable(tf.ones([2, 3]))})
@@ -61,11 +68,11 @@ def build_optimizer(config: OptimizerConfig, named_variables: Variables) -> "Opt
   """
   if config.name == "tfa_lamb":
     return TfaLambOptimizer(config, named_variables)
-  return Optimizer(config, named_variables)
+  return Optimizer(config, named_variables, accelerated=accelerated)
 
 
 class Optimizer(tf.Module):
-  """Moments of every variable and the step, updated by `lamb_update`.
+  """Moments of every variable and the step, updated by `lamb_update` or `muon_update`.
 
   Build it under the scope of the strategy that made the variables. `apply` runs in replica context
   (inside `strategy.run`), inside `tf.function` and `tf.while_loop`, or without a strategy.
@@ -76,25 +83,39 @@ class Optimizer(tf.Module):
     step: number of completed updates, int64.
   """
 
-  def __init__(self, config: OptimizerConfig, named_variables: Variables):
+  def __init__(
+    self, config: OptimizerConfig, named_variables: Variables, *, accelerated: bool = False
+  ):
     super().__init__(name="optimizer")
     self.config = config
     self.named_variables = dict(named_variables)
     self._decays = assign_decay(named_variables)
+    # Those that Muon updates.
+    self._matrices: frozenset[str] = frozenset()
+    if config.name == "muon":
+      self._matrices = muon_matrices(
+        {name: variable.shape for name, variable in named_variables.items()}
+      )
+    self._product_dtype = tf.bfloat16 if accelerated else tf.float32
     self._slots: dict[str, tf.Variable] = {}
     self._create_state()
 
   def _create_state(self) -> None:
-    """Makes the step and the two moments of every variable."""
+    """Makes the step and the moments: two of every variable, one of those that Muon updates."""
     self.step = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
     for suffix in ("adam_m", "adam_v"):
       for name, variable in self.named_variables.items():
+        if suffix == "adam_v" and name in self._matrices:
+          continue
         slot = f"{name}/{suffix}"
         zeros = tf.zeros(variable.shape)
         self._slots[slot] = tf.Variable(zeros, trainable=False, dtype=tf.float32, name=slot)
 
   def slots(self) -> dict[str, tf.Variable]:
-    """All per-variable state by checkpoint name: `<name>/adam_m`, `<name>/adam_v`."""
+    """All per-variable state by checkpoint name: `<name>/adam_m`, `<name>/adam_v`.
+
+    The momentum of Muon is a first moment, and named so.
+    """
     return dict(self._slots)
 
   def apply(
@@ -115,6 +136,20 @@ class Optimizer(tf.Module):
     for name, variable in self.named_variables.items():
       weights[name] = tf.convert_to_tensor(variable)
       m = self._slots[f"{name}/adam_m"]
+      if name in self._matrices:
+        moved = muon_update(
+          weights[name],
+          gradients[name],
+          tf.convert_to_tensor(m),
+          learning_rate=learning_rate * (self.config.muon_peak / self.config.learning_rate),
+          momentum=self.config.muon_momentum,
+          weight_decay=self.config.weight_decay,
+          product_dtype=self._product_dtype,
+        )
+        deltas[name] = moved.delta
+        assignments.append((variable, moved.p))
+        assignments.append((m, moved.m))
+        continue
       v = self._slots[f"{name}/adam_v"]
       decays = self._decays[name]
       result = lamb_update(
@@ -126,7 +161,7 @@ class Optimizer(tf.Module):
         step=step,
         hyperparameters=self.config,
         decay=decays,
-        adapt=decays and self.config.name == "lamb",
+        adapt=decays and self.config.name != "adamw",
       )
       deltas[name] = result.delta
       assignments.append((variable, result.p))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from albert_tf.configs import HEADS, AlbertConfig
+from albert_tf.optim.config import NEWTON_SCHULZ_ROUNDS
 from albert_tf.planning.chips import Chip
 from albert_tf.settings import Settings, setting
 
@@ -86,6 +87,32 @@ def forward_flops_per_example(
   return float(layers + num_read_depths(train_depths) * heads)
 
 
+def muon_matrices(config: AlbertConfig) -> list[tuple[int, int]]:
+  """Rows and columns of each matrix that Muon updates: of `MUON_PATTERN` in `optim/muon.py`."""
+  H = config.hidden_size
+  F = config.intermediate_size
+  attentions = {attention for attention, _ in config.owners}
+  feed_forwards = {ffn for _, ffn in config.owners}
+  return [(H, H)] * 4 * len(attentions) + [(H, F), (F, H)] * len(feed_forwards)
+
+
+def muon_flops(config: AlbertConfig) -> float:
+  """Operations of the matrix products in one update by Muon; a multiply and an add are two.
+
+  Σ 5 (4 s² l + 2 s³)  over the matrices, with the sides s ≤ l
+
+  Each round has X Xᵀ, its square, and their product with X. Every replica computes them once for an
+  update, whatever the batch.
+
+  Reference: `albert_tf.optim.muon.orthogonalized`.
+  """
+  flops = 0.0
+  for matrix in muon_matrices(config):
+    short, long = sorted(matrix)
+    flops += NEWTON_SCHULZ_ROUNDS * (4 * short**2 * long + 2 * short**3)
+  return flops
+
+
 class StepShape(Settings):
   """Settings of one core's training step."""
 
@@ -94,7 +121,7 @@ class StepShape(Settings):
   max_predictions_per_seq: int = setting(20, "Masked-LM predictions of an example.", minimum=1)
   gradient_accumulation_steps: int = setting(1, "Micro-batches of one step.", minimum=1)
   mixed_precision: Literal["bfloat16", "float32"] = setting("bfloat16", "Type of the activations.")
-  optimizer: Literal["lamb", "adamw", "tfa_lamb"] = setting("lamb", "The optimizer.")
+  optimizer: Literal["lamb", "adamw", "muon", "tfa_lamb"] = setting("lamb", "The optimizer.")
   remat: bool = setting(False, "Recompute activations in the backward pass.")
   layer_loop: Literal["unrolled", "while"] = setting("unrolled", "How the layers are repeated.")
   train_depths: tuple[int, ...] = setting((), "Numbers of layers that the heads read.")
@@ -114,6 +141,7 @@ class _Arrays(NamedTuple):
   """Numbers in the arrays of one micro-batch."""
 
   weights: int  # Of the whole model.
+  second_moments: int  # Weights that have one: not the matrices of Muon.
   blocks: int  # Layers, each as often as its inner group says.
   scores: int  # Of attention, in all blocks.
   rows: int  # Of a hidden or intermediate size for each position, in all blocks.
@@ -129,8 +157,13 @@ def _arrays(config: AlbertConfig, shape: StepShape) -> _Arrays:
   predictions = shape.max_predictions_per_seq * num_read_depths(shape.train_depths)
   # Of a position: x, Q, K, V, context, two sums, one norm; intermediate before and after.
   row = 8 * config.hidden_size + 2 * config.intermediate_size
+  weights = config.param_count(heads=HEADS)
+  second_moments = weights
+  if shape.optimizer == "muon":
+    second_moments -= sum(rows * columns for rows, columns in muon_matrices(config))
   return _Arrays(
-    weights=config.param_count(heads=HEADS),
+    weights=weights,
+    second_moments=second_moments,
     blocks=blocks,
     scores=B * config.num_attention_heads * S * positions,
     rows=B * positions * row,
@@ -141,20 +174,21 @@ def _arrays(config: AlbertConfig, shape: StepShape) -> _Arrays:
 def memory(config: AlbertConfig, shape: StepShape, chip: Chip) -> int:
   """Bytes that one core's step needs.
 
-  memory = 12 weights + batch                    [arguments: weights and two moments, float32]
+  memory = 12 weights + batch        [arguments: weights and two moments, float32; see below]
     + item (max(scores, terms) + 0.65 rows + k logits)           [kept for the backward pass]
     + 4 weights                                                                   [gradients]
 
   The terms are those of the largest weight's gradient, H · F numbers a layer, in memory after the
   scores. k is a constant of the chip. Micro-batches hold gradients twice. With rematerialization a
-  layer keeps only its input, one layer is complete in memory, and gradients take 10 weights.
+  layer keeps only its input, one layer is complete in memory, and gradients take 10 weights. The
+  matrices of Muon have one moment.
   """
   arrays = _arrays(config, shape)
   S = shape.max_seq_length
   H = config.hidden_size
   numbers_per_example = 3 * S + 3 * shape.max_predictions_per_seq + 1
   batch = shape.examples * numbers_per_example * _FLOAT32
-  arguments = 3 * _FLOAT32 * arrays.weights + batch
+  arguments = _FLOAT32 * (2 * arrays.weights + arrays.second_moments) + batch
 
   # Kept of the layers.
   scores: float = arrays.scores
@@ -187,7 +221,8 @@ def cycles(config: AlbertConfig, shape: StepShape, chip: Chip) -> float:
 
   HBM is its speed in bytes a cycle. m, s, d, p, u and room are `Constants` of the chip; d counts
   only with dropout. Each of several micro-batches also takes 8 weights / HBM, for the sum of the
-  gradients. With rematerialization the forward pass runs twice.
+  gradients. With rematerialization the forward pass runs twice. Muon adds its products, at the
+  chip's peak: the compiler's program of base takes 3% more for them on v3, and 3% less on v5e.
   """
   arrays = _arrays(config, shape)
   constants = chip.constants
@@ -228,4 +263,6 @@ def cycles(config: AlbertConfig, shape: StepShape, chip: Chip) -> float:
   cycles_per_byte = chip.clock_hz / chip.hbm_bytes_per_second
   micro_batch = matrix + vector / 1000 + hbm_bytes * cycles_per_byte
   update = constants.update * arrays.weights * cycles_per_byte
+  if shape.optimizer == "muon":
+    update += muon_flops(config) * chip.clock_hz / chip.peak_flops
   return shape.gradient_accumulation_steps * micro_batch + update

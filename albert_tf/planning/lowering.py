@@ -73,7 +73,11 @@ def compiled_step(config: AlbertConfig, shape: StepShape, *, device: str) -> Any
       read_positions_only=True,
       dtype=precision_policy(shape.mixed_precision),
     )
-    optimizer = build_optimizer(OptimizerConfig(name=shape.optimizer), named_variables(model))
+    optimizer = build_optimizer(
+      OptimizerConfig(name=shape.optimizer),
+      named_variables(model),
+      accelerated=model.encoder.accelerated,
+    )
   step = TrainStep(
     strategy=strategy,
     model=model,

@@ -16,6 +16,7 @@ from albert_tf.planning.estimate import (
   cycles,
   forward_flops_per_example,
   memory,
+  muon_flops,
 )
 from albert_tf.planning.tpu_compiler import CompiledStep
 
@@ -205,7 +206,10 @@ def step_seconds(config: AlbertConfig, shape: StepShape, chip: Chip) -> StepSeco
     max_predictions_per_seq=shape.max_predictions_per_seq,
     train_depths=shape.train_depths,
   )
-  at_peak = shape.examples * flops / chip.peak_flops
+  flops_of_step = shape.examples * flops
+  if shape.optimizer == "muon":
+    flops_of_step += muon_flops(config)
+  at_peak = flops_of_step / chip.peak_flops
   return StepSeconds(
     at_least=at_least,
     low=max(at_least, at_peak / _HIGH_UTILIZATION),

@@ -181,7 +181,9 @@ def _build(
     weights = named_variables(model)
     # Without a sentence loss the pooler and the sentence head must not decay either.
     optimizer = build_optimizer(
-      settings.optimizer, trained_variables(model, sentence_loss=bool(settings.step.sentence_task))
+      settings.optimizer,
+      trained_variables(model, sentence_loss=bool(settings.step.sentence_task)),
+      accelerated=model.encoder.accelerated,
     )
   train_step = TrainStep(
     strategy=strategy,

@@ -227,6 +227,13 @@ class PretrainingSettings(RunOptions):
       # The content and not the path: records may move between two starts.
       "record_content": record_content,
     }
+    if self.optimizer.name == "muon":
+      # Together: what the two rates are to each other decides how the blocks and the rest move.
+      values["muon"] = {
+        "learning_rate": self.optimizer.learning_rate,
+        "muon_learning_rate": self.optimizer.muon_peak,
+        "muon_momentum": self.optimizer.muon_momentum,
+      }
     if self.masking is not None:
       values["masking"] = self.masking.to_dict()
     if self.step.masked_lm_only_steps:

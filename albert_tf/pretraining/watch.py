@@ -10,16 +10,21 @@ from albert_tf.records import Manifest, find_manifests
 
 
 class _Recipe(NamedTuple):
-  """A published learning rate, with its batch."""
+  """A learning rate that is known to be good, with its batch and the width H of its model."""
 
   learning_rate: float
   batch_size: int
+  hidden_size: int
+  source: str
 
 
-_ALBERT = _Recipe(0.00176, 4096)  # ALBERT, section 4.1.
-_BERT = _Recipe(1e-4, 256)  # BERT, arXiv 1810.04805, appendix A.2.
-_RECIPES = {"lamb": _ALBERT, "tfa_lamb": _ALBERT, "adamw": _BERT}
-_RECIPE_WIDTH = 768  # H of both.
+_ALBERT = _Recipe(0.00176, 4096, 768, "the paper's")  # ALBERT, section 4.1.
+_BERT = _Recipe(1e-4, 256, 768, "the paper's")  # BERT, arXiv 1810.04805, appendix A.2.
+# No paper has one for a shared block. Four and twelve layers left the plateau with it.
+_MUON = _Recipe(0.005, 32, 128, "a small model's")
+# With Muon, LAMB updates what is no matrix.
+_RECIPES = {"lamb": _ALBERT, "muon": _ALBERT, "tfa_lamb": _ALBERT, "adamw": _BERT}
+_BASE_WIDTH = 768
 # Bounds of the rate over the recipe's, scaled to batch and width; the demo's model is best at 6.4.
 _HIGHEST_RATIO = 7.0
 _LOWEST_RATIO = 1 / 16.0
@@ -62,6 +67,9 @@ class TrainingWatch:
     # A model needs some updates after the warm-up: a twentieth of the run, 300 to 5,000.
     grace = min(5_000, max(300, settings.num_train_steps // 20))
     self._next_warning = settings.optimizer.num_warmup_steps + grace
+    self._rates = "--learning_rate"
+    if settings.optimizer.name == "muon":
+      self._rates += " and of --muon_learning_rate"
 
   def observe(self, step: int, metrics: Mapping[str, float]) -> Iterator[str]:
     """Takes the training report after `step` updates; yields warnings, mostly none."""
@@ -72,7 +80,7 @@ class TrainingWatch:
       yield (
         f"The masked-LM loss is {loss:.2f} at step {step:,}. A model that knows only how frequent "
         f"each token is has {self._entropy:.2f}: nothing is learned from the context yet. Try a "
-        "third of --learning_rate; see docs/training_trouble.md, 'The loss is stuck near 7'."
+        f"third of {self._rates}; see docs/training_trouble.md, 'The loss is stuck near 7'."
       )
 
 
@@ -123,28 +131,23 @@ def _most_frequent_share(manifests: Sequence[Manifest]) -> float:
 
 
 def schedule_warnings(settings: PretrainingSettings) -> list[str]:
-  """Warnings about rate, batch and warm-up that do not fit together, before step 1.
-
-  The recipe's rate is scaled by the square root of the batch, √(B / B₀). Models narrower than base
-  bear a proportionally higher rate.
-
-  Reference: LAMB, arXiv 1904.00962, section 4.3, for the square root.
-  """
+  """Warnings about rates, batch and warm-up that do not fit together, before step 1."""
   optimizer = settings.optimizer
-  batch_size = settings.step.global_batch_size
-  recipe = _RECIPES[optimizer.name]
-  scaled_rate = recipe.learning_rate * math.sqrt(batch_size / recipe.batch_size)
-  width_factor = max(1.0, _RECIPE_WIDTH / settings.model.hidden_size)
-  ratio = optimizer.learning_rate / (scaled_rate * width_factor)
+  rates = [("--learning_rate", optimizer.learning_rate, _RECIPES[optimizer.name])]
+  if optimizer.name == "muon":
+    rates.append(("--muon_learning_rate", optimizer.muon_peak, _MUON))
   warnings = []
-  if not _LOWEST_RATIO <= ratio <= _HIGHEST_RATIO:
-    warnings.append(
-      f"The learning rate {optimizer.learning_rate:.3g} is {ratio:.2g} times what a batch of "
-      f"{batch_size} suggests for {optimizer.name} at this width (the paper's: "
-      f"{recipe.learning_rate:g} at batch {recipe.batch_size}). Far above, a run often never "
-      "leaves the plateau near the unigram entropy; far below, it is slow. "
-      f"--learning_rate={scaled_rate:.3g} is the paper's, scaled by the square root of the batch."
-    )
+  for flag, rate, recipe in rates:
+    scaled_rate = _scaled_rate(recipe, settings)
+    if not _LOWEST_RATIO <= rate / scaled_rate <= _HIGHEST_RATIO:
+      warnings.append(
+        f"The learning rate {flag}={rate:.3g} is {rate / scaled_rate:.2g} times what a batch of "
+        f"{settings.step.global_batch_size} suggests at this width ({recipe.source}: "
+        f"{recipe.learning_rate:g} at batch {recipe.batch_size} and width {recipe.hidden_size}). "
+        "Far above, a run often never leaves the plateau near the unigram entropy; far below, it "
+        f"is slow. {flag}={scaled_rate:.3g} is {recipe.source}, scaled by the square root of the "
+        "batch and to this width."
+      )
 
   num_steps = settings.num_train_steps
   share = optimizer.num_warmup_steps / num_steps
@@ -155,3 +158,16 @@ def schedule_warnings(settings: PretrainingSettings) -> list[str]:
       "rate; a long one leaves little time at the peak."
     )
   return warnings
+
+
+def _scaled_rate(recipe: _Recipe, settings: PretrainingSettings) -> float:
+  """The recipe's rate, scaled by the square root of the batch, √(B / B₀), and to the width.
+
+  Models narrower than base bear a proportionally higher rate.
+
+  Reference: LAMB, arXiv 1904.00962, section 4.3, for the square root.
+  """
+  of_batch = math.sqrt(settings.step.global_batch_size / recipe.batch_size)
+  of_width = max(1.0, _BASE_WIDTH / settings.model.hidden_size)
+  of_recipe = max(1.0, _BASE_WIDTH / recipe.hidden_size)
+  return recipe.learning_rate * of_batch * of_width / of_recipe

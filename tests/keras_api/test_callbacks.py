@@ -10,7 +10,7 @@ from support import tiny_run
 from support.tiny_finetuning import made_up_texts
 import tensorflow as tf
 
-from albert_tf import AdamW, AlbertClassifier, KeepBest, SaveState, StopOnSignal
+from albert_tf import AdamW, AlbertClassifier, KeepBest, Muon, SaveState, StopOnSignal
 from albert_tf.errors import StoppedError, UserError
 
 EXAMPLES = made_up_texts(11)
@@ -110,8 +110,8 @@ def test_a_fit_killed_again_and_again_ends_with_the_same_bits(pretrained, finish
 
 
 @pytest.mark.slow
-def test_an_optimizer_of_keras_continues_too(pretrained, tmp_path):
-  optimizer = keras.optimizers.Adam
+@pytest.mark.parametrize("optimizer", [keras.optimizers.Adam, Muon])
+def test_another_optimizer_continues_too(pretrained, tmp_path, optimizer):
   killed(pretrained, tmp_path / "killed", optimizer=optimizer, update=8)
   model = fit(pretrained, tmp_path / "killed", optimizer=optimizer)
   undisturbed = fit(pretrained, tmp_path / "undisturbed", optimizer=optimizer)

@@ -14,7 +14,7 @@ from albert_tf.keras_api.squad_heads import answerability_loss
 from albert_tf.keras_api.tasks import AlbertClassifier, AlbertQuestionAnswering, AlbertTagger
 from albert_tf.modeling import named_variables
 from albert_tf.modeling.micro_batches import count_equal_parts
-from albert_tf.optim.keras_optimizers import AdamW
+from albert_tf.optim.keras_optimizers import AdamW, Muon
 
 CONFIG = tiny_config(vocab_size=999)
 
@@ -26,7 +26,8 @@ def inputs(count=8, length=7):
 
 
 @pytest.mark.slow
-def test_micro_batches_of_losses_by_name():
+@pytest.mark.parametrize("optimizer", [AdamW, Muon])
+def test_micro_batches_of_losses_by_name(optimizer):
   starts = np.arange(8, dtype=np.int32) % 5
   x = {**inputs(), "p_mask": np.zeros((8, 7), np.int32), "start_positions": starts}
   y = {"start_log_probs": starts, "end_log_probs": starts, "cls_logits": starts % 2}
@@ -40,7 +41,7 @@ def test_micro_batches_of_losses_by_name():
   for parts in (1, 4):
     keras.utils.set_random_seed(3)
     model = AlbertQuestionAnswering(CONFIG, head_options={"classifier_dropout": 0.0})
-    model.compile(AdamW(0.01, global_clipnorm=1.0), loss=loss, jit_compile=False)
+    model.compile(optimizer(0.01, global_clipnorm=1.0), loss=loss, jit_compile=False)
     model.gradient_accumulation_steps = parts
     history = model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0).history
     losses.append(history["loss"])
@@ -112,9 +113,10 @@ def test_a_batch_has_the_fewest_equal_parts_that_are_enough():
 
 
 @pytest.mark.skipif(not KERAS_3, reason="Keras 2 has no such argument.")
-def test_keras_own_accumulation(tmp_path):
+@pytest.mark.parametrize("optimizer", [AdamW, Muon])
+def test_keras_own_accumulation(tmp_path, optimizer):
   """It counts batches; the name of the saved weights counts updates."""
-  model = small_classifier(AdamW(0.01, gradient_accumulation_steps=2), run_eagerly=True)
+  model = small_classifier(optimizer(0.01, gradient_accumulation_steps=2), run_eagerly=True)
   fit_11_rows(model)
   model.save_pretrained(tmp_path / "run")
   assert (tmp_path / "run/checkpoints/model.ckpt-2.index").exists()

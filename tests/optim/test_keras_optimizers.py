@@ -7,18 +7,23 @@ import keras
 import numpy as np
 import pytest
 from reference.lamb import lamb_step
+from reference.muon import muon_step
 import tensorflow as tf
 
 from albert_tf import compat
 from albert_tf.configs import AlbertConfig
+from albert_tf.errors import UserError
+from albert_tf.keras_api.tasks import AlbertClassifier
 from albert_tf.modeling import AlbertForPreTraining, named_variables
-from albert_tf.optim.config import MomentHyperparameters, ScheduleConfig
+from albert_tf.optim.config import MomentHyperparameters, MuonHyperparameters, ScheduleConfig
 from albert_tf.optim.keras_optimizers import (
   KERAS_EXCLUDED_PATTERN,
   AdamW,
   Lamb,
+  Muon,
   WarmupPolynomialDecay,
 )
+from albert_tf.optim.muon import MUON_PATTERN
 from albert_tf.optim.optimizer import assign_decay
 from albert_tf.settings import fields_of
 
@@ -29,11 +34,16 @@ def linear_model(optimizer):
   return model
 
 
-@pytest.mark.parametrize("optimizer_class", [Lamb, AdamW])
-def test_fit_makes_the_update_of_the_equation(optimizer_class):
+OF_A_MATRIX = {"matrices": "kernel", "matrix_rate_ratio": 0.5, "momentum": 0.8}
+
+
+@pytest.mark.parametrize(
+  ("optimizer_class", "options"), [(Lamb, {}), (AdamW, {}), (Muon, OF_A_MATRIX)]
+)
+def test_fit_makes_the_update_of_the_equation(optimizer_class, options):
   rng = np.random.default_rng(0)
   x, y = rng.standard_normal((6, 3)).astype("f"), rng.standard_normal((6, 4)).astype("f")
-  model = linear_model(optimizer_class(0.1, weight_decay_rate=0.2))
+  model = linear_model(optimizer_class(0.1, weight_decay_rate=0.2, **options))
   kernel, bias = (weight.copy() for weight in model.get_weights())
   model.fit(x, y, batch_size=6, epochs=2, verbose=0)
   state = {"kernel": (kernel, 0.0, 0.0), "bias": (bias, 0.0, 0.0)}
@@ -43,6 +53,9 @@ def test_fit_makes_the_update_of_the_equation(optimizer_class):
     for name, (p, m, v) in state.items():
       zeros = np.zeros_like(p)
       decay = name == "kernel"
+      if optimizer_class is Muon and name == "kernel":
+        state[name] = *muon_step(p, gradients[name], m + zeros, lr=0.05, momentum=0.8, wd=0.2), v
+        continue
       state[name] = lamb_step(p, gradients[name], m + zeros, v + zeros, lr=0.1, t=t, wd=0.2, decay=decay,
                               adapt=decay and optimizer_class is Lamb)  # fmt: skip
   np.testing.assert_allclose(model.get_weights()[0], state["kernel"][0], rtol=1e-4, atol=1e-5)
@@ -75,15 +88,19 @@ def test_fit_clips_the_true_gradient_on_any_number_of_replicas(mirrored_2):
 @pytest.mark.filterwarnings(
   "ignore:__array__ implementation:DeprecationWarning"
 )  # Keras on NumPy 2.
-def test_configuration_round_trips_with_schedule(tmp_path):
+@pytest.mark.parametrize(
+  ("optimizer_class", "options"),
+  [(Lamb, {"exclude_from_layer_adaptation": "kernel"}), (Muon, OF_A_MATRIX)],
+)
+def test_configuration_round_trips_with_schedule(tmp_path, optimizer_class, options):
   schedule = WarmupPolynomialDecay(
     learning_rate=0.1, num_train_steps=9, num_warmup_steps=3, poly_power=2.0
   )
-  optimizer = Lamb(schedule, beta_1=0.8, epsilon=1e-4, weight_decay_rate=0.3, bias_correction=True,
-                   exclude_from_layer_adaptation="kernel", global_clipnorm=1.0, name="mine")  # fmt: skip
+  optimizer = optimizer_class(schedule, beta_1=0.8, epsilon=1e-4, weight_decay_rate=0.3, bias_correction=True,
+                              global_clipnorm=1.0, name="mine", **options)  # fmt: skip
   config = keras.optimizers.serialize(optimizer)
   twin = keras.optimizers.deserialize(config)
-  assert type(twin) is Lamb
+  assert type(twin) is optimizer_class
   assert twin.get_config() == optimizer.get_config()
   x, y = np.ones((4, 3), "f"), np.zeros((4, 4), "f")
   model = linear_model(optimizer)
@@ -103,6 +120,8 @@ def test_configuration_round_trips_with_schedule(tmp_path):
     (WarmupPolynomialDecay, ScheduleConfig),
     (AdamW, MomentHyperparameters),
     (Lamb, MomentHyperparameters),
+    (Muon, MomentHyperparameters),
+    (Muon, MuonHyperparameters),
   ],
 )
 def test_editors_see_every_setting_with_its_default(kind, settings):
@@ -135,6 +154,40 @@ def test_an_albert_is_excluded_and_scaled_as_in_the_training_loop(model_name):
   assert paths.keys() == named.keys()
   for name, path in paths.items():
     assert decays[name] == (not re.search(KERAS_EXCLUDED_PATTERN, path)), (name, path)
+    assert bool(re.search(MUON_PATTERN, name)) == bool(re.search(MUON_PATTERN, path)), path
+
+
+SMALL = {"num_attention_heads": 2, "hidden_size": 8, "intermediate_size": 8, "vocab_size": 11}
+
+
+@pytest.mark.stack
+def test_muon_takes_the_matrices_of_the_blocks_and_none_of_a_frozen_block():
+  head = {"num_labels": 3}
+  model = AlbertClassifier(AlbertConfig.from_name("tiny", **SMALL), head_options=head)
+  optimizer = Muon(1e-3)
+  optimizer.build(model.trainable_variables)
+  slots = optimizer.named_slots(model.trainable_variables, named_variables(model))
+  one_slot = {name for name in named_variables(model) if f"{name}/adam_v" not in slots}
+  # Query, key, value, output; two of the feed-forward.
+  assert len(one_slot) == 6
+  assert all(name.endswith("kernel") and "/group_0/" in name for name in one_slot)
+
+  model.encoder.trainable = False
+  with pytest.raises(UserError, match=r"Received: 2 trained variables.*AdamW"):
+    Muon(1e-3).build(model.trainable_variables)
+
+
+@pytest.mark.parametrize(
+  ("settings", "received"),
+  [
+    ({"matrix_rate_ratio": 0.0}, "matrix_rate_ratio .*Received: 0.0"),
+    ({"matrix_rate_ratio": -1.0}, "matrix_rate_ratio .*Received: -1.0"),
+    ({"momentum": 1.0}, "momentum .*Received: 1.0"),
+  ],
+)
+def test_settings_of_muon_are_checked(settings, received):
+  with pytest.raises(UserError, match=received):
+    Muon(1e-3, **settings)
 
 
 def test_groups_are_of_whole_names():

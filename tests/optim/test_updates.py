@@ -133,13 +133,13 @@ def test_original_schedule_equals_the_recorded_rates():
 def initial_values():
   rng = np.random.default_rng(0)
   return {
-    "a/kernel": rng.standard_normal((3, 5)).astype("f"),
-    "a/bias": rng.standard_normal(5).astype("f"),
+    "transformer/kernel": rng.standard_normal((3, 5)).astype("f"),
+    "transformer/bias": rng.standard_normal(5).astype("f"),
   }
 
 
 @needs_host_xla
-@pytest.mark.parametrize("name", ["lamb", "adamw"])
+@pytest.mark.parametrize("name", ["lamb", "adamw", "muon"])
 def test_compiles_with_xla_to_the_same_update(name):
   """TPUs compile the whole step, so the update must not need the host."""
   results = []

@@ -1,12 +1,15 @@
 """The planner's formula: matrix products, recorded figures of the TPU compiler, the table of chips."""
 
 import collections
+import dataclasses
 import json
 import pathlib
 
 import pytest
 
-from albert_tf.configs import AlbertConfig
+from albert_tf.configs import HEADS, AlbertConfig
+from albert_tf.modeling.name_map import variable_entries
+from albert_tf.optim import muon
 from albert_tf.planning.chips import CHIPS, accelerator_peak_flops, parse_topology
 from albert_tf.planning.estimate import (
   MEMORY_ERROR,
@@ -14,6 +17,8 @@ from albert_tf.planning.estimate import (
   cycles,
   forward_flops_per_example,
   memory,
+  muon_flops,
+  muon_matrices,
 )
 
 # Figures of libtpu 0.0.51 for one core's step. `fitted`: the formula's constants are from these cycles.
@@ -78,6 +83,27 @@ def test_counts_every_matrix_product():
   assert both == encoder + heads + 2 * H * H + heads
   off = forward_flops_per_example(config, **sizes, sentence_loss=False)
   assert off == got - 2 * H * H - 2 * H * 2  # Pooler and sentence head.
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
+def test_muon_has_products_and_one_moment_for_each_matrix_of_its_pattern(sharing):
+  config = AlbertConfig.from_name("tiny", num_hidden_layers=3, sharing=sharing)
+  shapes = {entry.name: entry.shape for entry in variable_entries(config, HEADS)}
+  of_pattern = [shapes[name] for name in muon.muon_matrices(shapes)]
+  assert sorted(muon_matrices(config)) == sorted(of_pattern)
+  # Each product counted as 2 · rows · inner · columns.
+  flops = 0
+  for short, long in map(sorted, of_pattern):
+    gram = 2 * short * long * short
+    square = 2 * short * short * short
+    flops += 5 * (gram + square + 2 * short * short * long)
+  assert muon_flops(config) == flops
+  shape, chip = StepShape(per_core_batch_size=8), CHIPS["v3"]
+  by_muon = dataclasses.replace(shape, optimizer="muon")
+  saved = memory(config, shape, chip) - memory(config, by_muon, chip)
+  assert saved == 4 * sum(rows * columns for rows, columns in of_pattern)
+  more = cycles(config, by_muon, chip) - cycles(config, shape, chip)
+  assert more == pytest.approx(flops * chip.clock_hz / chip.peak_flops)
 
 
 def test_a_name_says_chips_and_cores():

@@ -185,11 +185,38 @@ def test_continuing_with_another_batch_size_keeps_the_data_order(finished):
 
 
 @pytest.mark.filterwarnings(EAGER_INPUT)
-def test_init_checkpoint_gives_weights_but_not_the_optimizer(finished):
+def test_a_run_with_muon_continues_bit_for_bit_with_the_same_rates(tmp_path):
+  changes = {"name": "muon", "muon_learning_rate": 0.02, "eval_input_files": ()}
+  changes |= {"model": tiny_config(num_hidden_layers=1, hidden_dropout_prob=0.1)}
+  changes |= {"num_train_steps": 3, "iterations_per_loop": 1}
+  whole, stopped = (tiny_settings(tmp_path, name, **changes) for name in ("whole", "stopped"))
+  with eagerly():
+    run_pretraining(whole)
+    with after_report(2, preempt):
+      assert run_pretraining(stopped).step == 2
+    # Both rates and the momentum are of the run.
+    for other in ({"learning_rate": 0.02}, {"muon_momentum": 0.9}):
+      assert with_changes(stopped, **other).identity("") != stopped.identity("")
+    with pytest.raises(UserError, match=r"muon_learning_rate 0\.02 → 0\.01"):
+      run_pretraining(with_changes(stopped, muon_learning_rate=0.01))
+    assert run_pretraining(stopped).step == 3
+  assert_equal_ends(whole.output_dir, stopped.output_dir)
+  # A matrix of the block has its momentum alone.
+  values = newest_values(whole.output_dir)
+  one_slot = {
+    name for name in values if f"{name}/adam_m" in values and f"{name}/adam_v" not in values
+  }
+  assert len(one_slot) == 6
+  assert all("transformer" in name and name.endswith("kernel") for name in one_slot)
+
+
+@pytest.mark.filterwarnings(EAGER_INPUT)
+@pytest.mark.parametrize("name", ["lamb", "muon"])
+def test_init_checkpoint_gives_weights_but_not_the_optimizer(finished, name):
   before, kernel = newest_values(finished / "whole"), "bert/pooler/dense/kernel"
   changes = {"init_checkpoint": str(finished / "whole"), "eval_input_files": ()}
   changes |= {"learning_rate": 1e-12, "num_train_steps": 2, "num_warmup_steps": 1}
-  settings = tiny_settings(finished, "warm_started", **changes)
+  settings = tiny_settings(finished, f"warm_started_{name}", name=name, **changes)
   with eagerly():
     run_pretraining(settings)
   warm = newest_values(settings.output_dir)
@@ -208,6 +235,7 @@ def test_the_directory_of_another_run_is_refused(finished):
     ({"input_files": settings.eval_input_files}, r"record_content \w+ → \w+"),
     ({"sentence_task": ""}, "sentence_loss on → off"),
     ({"masked_lm_only_steps": 3}, "masked_lm_only_steps None → 3"),
+    ({"name": "muon"}, "optimizer lamb → muon"),
   ):
     with pytest.raises(UserError, match=received):
       run_pretraining(with_changes(settings, **changes))
@@ -233,12 +261,15 @@ def test_the_page_tells_which_settings_may_change_in_a_continued_run(tmp_path):
   def is_fixed(other):
     return other.identity("records") != settings.identity("records")
 
+  # A rate of Muon needs Muon.
+  muon = with_changes(settings, name="muon")
+  faster = with_changes(muon, muon_learning_rate=0.5)
+  fixed = {"muon_learning_rate": faster.identity("") != muon.identity("")}
   # Flags of the groups, and of the settings themselves.
-  fixed = {}
   for group in ("step", "optimizer", "distribution", ""):
     part = getattr(settings, group) if group else settings
     for field in fields_of(type(part)):
-      if field.flag:
+      if field.flag and field.flag not in fixed:
         value = changed_setting(field, getattr(part, field.name))
         other = dataclasses.replace(part, **{field.name: value})
         if group:

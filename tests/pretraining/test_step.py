@@ -47,10 +47,15 @@ def assert_same_weights(found, expected):
 ONE_LAYER = tiny_config(num_hidden_layers=1)
 
 
+@pytest.fixture(scope="module", params=["lamb", "muon"])
+def optimizer_config(request):
+  return dataclasses.replace(OPTIMIZER, name=request.param)
+
+
 @pytest.fixture(scope="module")
-def reference_weights(index):
+def reference_weights(index, optimizer_config):
   """Weights after 5 updates with batches of 32 on one device in one piece, computed without a graph."""
-  step, variables, _ = make_step(one_device(), ONE_LAYER, global_batch_size=32)
+  step, variables, _ = make_step(one_device(), ONE_LAYER, optimizer_config, global_batch_size=32)
   with eagerly():
     step.run(distributed_iterator(one_device(), index, 32), tf.constant(5))
   return values_of(variables)
@@ -61,11 +66,11 @@ def reference_weights(index):
   [(2, 2), pytest.param(1, 4, marks=pytest.mark.slow), pytest.param(2, 1, marks=pytest.mark.slow)],
 )
 def test_the_update_is_that_of_the_whole_batch(
-  mirrored_2, index, reference_weights, replicas, micro_batches
+  mirrored_2, index, optimizer_config, reference_weights, replicas, micro_batches
 ):
   strategy = {1: one_device(), 2: mirrored_2}[replicas]
   sizes = {"global_batch_size": 32, "gradient_accumulation_steps": micro_batches}
-  step, variables, _ = make_step(strategy, ONE_LAYER, **sizes)
+  step, variables, _ = make_step(strategy, ONE_LAYER, optimizer_config, **sizes)
   iterator = distributed_iterator(strategy, index, 32)
   for updates in (2, 3):
     step.run(iterator, tf.constant(updates))
@@ -239,9 +244,11 @@ def test_the_encoder_learns_masked_lm_alone_until_the_sentence_loss_joins(index)
 
 @pytest.mark.slow
 @needs_host_xla
-def test_xla_makes_the_same_update(index, reference_weights):
+def test_xla_makes_the_same_update(index, optimizer_config, reference_weights):
   options = {"encoder_options": {"layer_loop": "while"}, "use_xla": True}
-  step, variables, _ = make_step(one_device(), ONE_LAYER, global_batch_size=32, **options)
+  step, variables, _ = make_step(
+    one_device(), ONE_LAYER, optimizer_config, global_batch_size=32, **options
+  )
   step.run(distributed_iterator(one_device(), index, 32), tf.constant(5))
   assert_same_weights(values_of(variables), reference_weights)
 

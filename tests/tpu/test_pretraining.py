@@ -18,6 +18,7 @@ SETTINGS = {
   "short": (2, "--num_train_steps=2 --save_checkpoints_steps=2 --eval_input_file="),
   "lamb": (2, "--gradient_accumulation_steps=2 --remat"),
   "adamw": (8, "--optimizer=adamw --layer_loop=while --train_depths=1,2 --learning_rate=0.001"),
+  "muon": (2, "--optimizer=muon --muon_learning_rate=0.02 --gradient_accumulation_steps=2"),
   "bfloat16": (2, "--mixed_precision=bfloat16 --bias_correction"),
   "one_core": (1, "--gradient_accumulation_steps=2"),
   "addons": (2, "--optimizer=tfa_lamb"),
@@ -84,7 +85,7 @@ def test_what_the_cores_exchange_in_training_and_evaluation(lamb):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_other_settings_train_as_on_one_device(flags):
-  names = ["adamw", "bfloat16", "one_core", *(["addons"] if STACK == "addons" else [])]
+  names = ["adamw", "muon", "bfloat16", "one_core", *(["addons"] if STACK == "addons" else [])]
   assert "8 replica(s)" in both_ways(flags, *names)["adamw"].stderr
 
 
