@@ -63,7 +63,7 @@ def test_wheel_and_sdist_in_an_empty_environment(tmp_path):
     assert "python " not in usage.partition("usage:")[0], command
   # The recipe is found, the input is missing.
   recipe = "--flagfile=recipes/laptop.flags"
-  assert "needs its records" in run(
+  assert "input_file is needed" in run(
     environment / "bin/albert-run-pretrain", recipe, cwd=tmp_path, status=2
   )
   # The demo's first stage: a corpus from the documentation on this machine.
