@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -126,8 +127,11 @@ class Clone:
         self.stop_server()
     # Sections of a page are alternatives, and a reader takes a new folder for each.
     output_dir = _OUTPUT.search(command)
-    if output_dir and command.count(output_dir[1]) == 1:
-      shutil.rmtree(self.folder / output_dir[1], ignore_errors=True)
+    if output_dir:
+      uses = re.findall(rf"(?<![\w/]){re.escape(output_dir[1])}(?!\w)", command)
+      # Some commands write below what they read: `--init_checkpoint run --output_dir run/saved_model`.
+      if len(uses) == 1:
+        shutil.rmtree(self.folder / output_dir[1], ignore_errors=True)
     if _SERVER in command:
       return self._serve(command)
     if command.startswith("curl ") and self.server is None:
@@ -291,6 +295,17 @@ def _write_tables(folder: pathlib.Path) -> None:
   (folder / "asked.jsonl").write_text(f"{asked}\n" * 4)
 
 
+def _write_invented_words(path: pathlib.Path) -> None:
+  rng = random.Random(0)
+  syllables = [consonant + vowel for consonant in "bcdfghklmnprstvwz" for vowel in "aeiou"]
+  words = ["".join(rng.choices(syllables, k=rng.randint(2, 4))) for _ in range(40_000)]
+  with path.open("w", encoding="utf-8") as stream:
+    for document in range(4_000):
+      for _ in range(8):
+        stream.write(" ".join(rng.choices(words, k=12)).capitalize() + ".\n")
+      stream.write("\n")
+
+
 def _write_corpora(folder: pathlib.Path) -> None:
   """Text, a vocabulary of 8,000 tokens and records of it, by this project's commands."""
   records = "--output_dir=records --max_seq_length=128 --max_predictions_per_seq=20 --dupe_factor=1"
@@ -300,6 +315,9 @@ def _write_corpora(folder: pathlib.Path) -> None:
     f"train_vocab.py {text} --model_prefix=vocab/spm --vocab_size=8000",
     f"create_pretraining_data.py {text} --spm_model_file=vocab/spm.model {records} --eval_fraction=0.02",
   )
+  # Installed documentation has too few words for a vocabulary of 32,000 tokens.
+  (folder / "corpus").mkdir()
+  _write_invented_words(folder / "corpus/invented.txt")
   for command in made:
     script, *arguments = command.split()
     subprocess.run(
