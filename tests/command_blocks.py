@@ -300,7 +300,7 @@ def _write_invented_words(path: pathlib.Path) -> None:
   syllables = [consonant + vowel for consonant in "bcdfghklmnprstvwz" for vowel in "aeiou"]
   words = ["".join(rng.choices(syllables, k=rng.randint(2, 4))) for _ in range(40_000)]
   with path.open("w", encoding="utf-8") as stream:
-    for document in range(4_000):
+    for _ in range(4_000):
       for _ in range(8):
         stream.write(" ".join(rng.choices(words, k=12)).capitalize() + ".\n")
       stream.write("\n")
