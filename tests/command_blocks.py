@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -36,6 +37,7 @@ _PROGRAMS = ("python", "make", "git", "pip", "curl", "awk", "source", "docker", 
 # A line of the shell that ends in a later one.
 _SPANS_LINES = re.compile(r"^ *(for|if|while) |\(\) \{$", re.MULTILINE)
 _SERVER = "tpu_scripts/serve_locally.py"
+_OUTPUT = re.compile(r"--output_dir[= ]([\w./]+)")
 
 # What a command matches → why it does not run here; the first that matches counts.
 _REASONS = {
@@ -123,6 +125,13 @@ class Clone:
         shutil.rmtree(self.folder / name, ignore_errors=True)
         shutil.copytree(self.stand_ins / stand_in, self.folder / name)
         self.stop_server()
+    # Sections of a page are alternatives, and a reader takes a new folder for each.
+    output_dir = _OUTPUT.search(command)
+    if output_dir:
+      uses = re.findall(rf"(?<![\w/]){re.escape(output_dir[1])}(?!\w)", command)
+      # Some commands write below what they read: `--init_checkpoint run --output_dir run/saved_model`.
+      if len(uses) == 1:
+        shutil.rmtree(self.folder / output_dir[1], ignore_errors=True)
     if _SERVER in command:
       return self._serve(command)
     if command.startswith("curl ") and self.server is None:
@@ -219,12 +228,12 @@ def make_stand_ins(folder: pathlib.Path) -> None:
 
   # Weights.
   run = folder / "run"
-  tiny_run.write_pretrained(run, max_position_embeddings=512)
+  tiny_run.write_pretrained(run, max_position_embeddings=512, num_hidden_layers=4)
   for name in ("RUN", ".demo/run", "runs/first", "runs/mnli"):
     shutil.copytree(run, folder / name)
   convert_to(folder / "albert_base_v2", run, "tf1")
   convert_to(folder / "hf", run, "huggingface")
-  classifier = AlbertClassifier.from_pretrained(run, label_names=["0", "1"], train_depths=(1, 2))
+  classifier = AlbertClassifier.from_pretrained(run, label_names=["0", "1"], train_depths=(1, 2, 4))
   classifier.save_pretrained(folder / "classifier")
   classifier.export(folder / "runs/reviews/saved_model/1")
   classifier.export(folder / "exports/early_exit/1")
@@ -286,15 +295,29 @@ def _write_tables(folder: pathlib.Path) -> None:
   (folder / "asked.jsonl").write_text(f"{asked}\n" * 4)
 
 
+def _write_invented_words(path: pathlib.Path) -> None:
+  rng = random.Random(0)
+  syllables = [consonant + vowel for consonant in "bcdfghklmnprstvwz" for vowel in "aeiou"]
+  words = ["".join(rng.choices(syllables, k=rng.randint(2, 4))) for _ in range(40_000)]
+  with path.open("w", encoding="utf-8") as stream:
+    for _ in range(4_000):
+      for _ in range(8):
+        stream.write(" ".join(rng.choices(words, k=12)).capitalize() + ".\n")
+      stream.write("\n")
+
+
 def _write_corpora(folder: pathlib.Path) -> None:
   """Text, a vocabulary of 8,000 tokens and records of it, by this project's commands."""
   records = "--output_dir=records --max_seq_length=128 --max_predictions_per_seq=20 --dupe_factor=1"
   text = "--input=corpus/*.txt"
   made = (
-    "extract_installed_docs.py --max_megabytes=12 --output_dir=corpus",
+    "extract_installed_docs.py --max_megabytes=40 --output_dir=corpus",
     f"train_vocab.py {text} --model_prefix=vocab/spm --vocab_size=8000",
     f"create_pretraining_data.py {text} --spm_model_file=vocab/spm.model {records} --eval_fraction=0.02",
   )
+  # Installed documentation has too few words for a vocabulary of 32,000 tokens.
+  (folder / "corpus").mkdir()
+  _write_invented_words(folder / "corpus/invented.txt")
   for command in made:
     script, *arguments = command.split()
     subprocess.run(
