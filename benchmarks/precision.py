@@ -3,8 +3,8 @@
 Each run is exported in each precision, and its SavedModels answer the rows of a table that training did not see.
 The ranges of int8 are of texts of another table. Prints one JSON line: for each run the accuracy in each precision,
 the share of labels that are float32's, and the largest difference of a probability. `--texts` is a list, to compare
-how many texts the ranges need. Of runs with several depths also answers that stop early, at the threshold that
-fine-tuning stored: accuracy, mean layers, and how much faster the whole table is answered.
+how many texts the ranges need. Of runs with several depths it has the figures of each depth, and of answers that stop
+early, at the threshold that fine-tuning stored: accuracy, mean layers, and how much faster the whole table is answered.
 
 Example:
   python benchmarks/precision.py --runs=runs/seed_1,runs/seed_2 --train_file=tasks/section/train.csv \
@@ -51,6 +51,7 @@ class _Found(NamedTuple):
 
   probabilities: np.ndarray  # [n, C]
   seconds: float
+  of_depths: Mapping[int, np.ndarray]  # The probabilities of other depths; empty without several.
   early: _Early | None  # None without several depths.
 
 
@@ -86,6 +87,12 @@ def _figures_of(found: _Found, full: _Found, labels: np.ndarray) -> dict[str, fl
     "largest_difference": np.abs(found.probabilities - full.probabilities).max(),
     "faster": full.seconds / found.seconds,
   }
+  for depth, probabilities in found.of_depths.items():
+    at_depth = probabilities.argmax(-1)
+    figures |= {
+      f"accuracy of {depth} layers": np.mean(at_depth == labels),
+      f"agreement of {depth} layers": np.mean(at_depth == full.of_depths[depth].argmax(-1)),
+    }
   if found.early is not None:
     figures |= {
       "early_accuracy": np.mean(found.early.predictions == labels),
@@ -111,17 +118,21 @@ def _answers(
   from albert_tf.serving.loaded_model import LoadedModel
   from albert_tf.serving.settings import ExportSettings
 
+  depths = model.task.exit_depths
   with tempfile.TemporaryDirectory() as folder:
     calibration = calibration_of(model, list(for_ranges)) if for_ranges else None
-    settings = ExportSettings(precision=precision, min_agreement=-1)
+    settings = ExportSettings(precision=precision, min_agreement=-1, depths=depths)
     export_model(model, f"{folder}/1", settings, calibration)
     loaded = LoadedModel(f"{folder}/1")
   answers, seconds = _table(loaded, "serving_default", texts)
+  of_depths = {
+    depth: _table(loaded, f"depth_{depth}", texts)[0]["probabilities"] for depth in depths
+  }
   early = None
   if model.task.exit_threshold is not None:
     stopped, early_seconds = _table(loaded, "early_exit", texts)
     early = _Early(stopped["predictions"], stopped["layers"], early_seconds)
-  return _Found(answers["probabilities"], seconds, early)
+  return _Found(answers["probabilities"], seconds, of_depths, early)
 
 
 def _table(

@@ -36,6 +36,9 @@ INPUTS = {
   "squad_2.0": QUESTIONS,
 }
 
+# An export of one text, and one of tokens; of the others each takes seconds more.
+QUICK_KINDS = ("pair", "tags")
+
 
 def loaded(exported, key):
   """The Keras model of an export."""
@@ -45,7 +48,10 @@ def loaded(exported, key):
 
 
 @needs_int8
-@pytest.mark.parametrize("key", list(INPUTS))
+@pytest.mark.parametrize(
+  "key",
+  [key if key in QUICK_KINDS else pytest.param(key, marks=pytest.mark.slow) for key in INPUTS],
+)
 def test_an_int8_export_of_every_kind_passes_all_checks(key, exported, tmp_path, capsys):
   model = loaded(exported, key)
   path = tmp_path / "1"
