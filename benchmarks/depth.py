@@ -36,7 +36,18 @@ _DEPTHS = (1, 2, 3, 4, 6)
 _BASE_DEPTHS = (4, 8, 12)
 # How a run is trained → its --train_depths.
 _ARMS = {"fixed": "", "train_depths": "1,2,4"}
-_DEMO = "--flagfile=recipes/demo.flags"
+# The demo's model and batches, with LAMB for all variables.
+_DEMO = (
+  "--albert_config_file=recipes/demo_albert_config.json",
+  "--train_batch_size=32",
+  "--num_warmup_steps=250",
+  "--learning_rate=0.006",
+  "--save_checkpoints_steps=1000",
+  "--iterations_per_loop=100",
+  "--eval_batch_size=64",
+  "--masking=fresh",
+  "--masked_lm_prob=0.3",
+)
 # A third of the demo's learning rate: the two layers at the start are trained already.
 _FOUR_LAYERS = ("--num_hidden_layers=4", "--learning_rate=0.002", "--num_warmup_steps=100")
 _START_STEPS = 4000  # Of the two layers from which all runs start.
@@ -53,7 +64,7 @@ def _measure() -> Mapping[str, Any]:
   records = _records(folder)
   start = os.path.join(folder, "start")
   # A finished run is not made again: run_pretrain.py sees that nothing is left to do.
-  _pretrain(start, records, _DEMO, f"--num_train_steps={_START_STEPS}")
+  _pretrain(start, records, *_DEMO, f"--num_train_steps={_START_STEPS}")
   masked_lm = {"start": _figures([start], records)}
   for arm, depths in _ARMS.items():
     runs = [os.path.join(folder, f"{arm}_{seed}") for seed in _SEEDS.value]
@@ -61,7 +72,7 @@ def _measure() -> Mapping[str, Any]:
       _pretrain(
         run,
         records,
-        _DEMO,
+        *_DEMO,
         *_FOUR_LAYERS,
         f"--num_train_steps={_STEPS.value}",
         f"--init_checkpoint={start}",
