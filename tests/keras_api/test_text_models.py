@@ -421,6 +421,7 @@ def test_a_signature_of_ones_own_answers_in_servers_and_in_tensorflow(classifier
   np.testing.assert_allclose(served("own/2")["probabilities"], want, atol=1e-5)
 
 
+@pytest.mark.slow  # An export.
 def test_a_head_of_ones_own_keeps_its_labels(run, in_folder):
   """The guide's export names the labels as that of a classifier does."""
   text = keras.Input([], dtype="string")

@@ -75,7 +75,10 @@ def test_a_text_has_the_same_answer_in_any_batch():
 
 
 @needs_int8
-@pytest.mark.parametrize("instructions", ["AVX2", "AVX512_CORE", "ALL"])
+@pytest.mark.parametrize(
+  "instructions",
+  ["AVX2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("AVX512_CORE", "ALL"))],
+)
 def test_extreme_numbers_do_not_overflow_on_older_processors(instructions):
   """Sums of 16 bits hold two products of 8 and 7 bits, not of 8 and 8."""
   program = """

@@ -62,6 +62,7 @@ def test_training_has_its_own_share_and_evaluation_the_stored_one(settings):
   assert np.mean([len(masks) > 1 for masks in rows.values()]) > 0.3
 
 
+@pytest.mark.slow  # A run.
 def test_the_shown_examples_are_those_that_the_update_trains_on(settings):
   """The tenth update, in the second epoch; a run reads on from its first batch."""
   batch = batches(settings, 10)[9]

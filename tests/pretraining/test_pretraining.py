@@ -184,6 +184,7 @@ def test_continuing_with_another_batch_size_keeps_the_data_order(finished):
   assert newest_values(settings.output_dir)["albert_tf/examples_seen"] == 4 * 8 + 2 * 16
 
 
+@pytest.mark.slow  # Two runs.
 @pytest.mark.filterwarnings(EAGER_INPUT)
 def test_a_run_with_muon_continues_bit_for_bit_with_the_same_rates(tmp_path):
   changes = {"name": "muon", "muon_learning_rate": 0.02, "eval_input_files": ()}

@@ -121,6 +121,7 @@ def test_equal_scores_may_change_places() -> None:
     checks.largest_difference("s", outputs(2, 1, 3, 4), outputs(1, 2, 3, 4), 1e-5)
 
 
+@pytest.mark.slow  # An export.
 def test_warm_up_requests_are_of_every_signature(exported) -> None:
   prediction_log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
   from albert_tf.records import read_records

@@ -81,6 +81,7 @@ def test_tags_equal_the_python_model(exported, tokenizer) -> None:
   np.testing.assert_array_equal(listed["tags"], outputs["tags"])
 
 
+@pytest.mark.slow  # An export.
 def test_words_and_entities_are_parts_of_the_text(exported) -> None:
   texts = [
     "  the sky\u3000is blue, small birds\nsing all day long and the grass grows ",

@@ -171,6 +171,7 @@ def num_weights(model) -> int:
   return sum(np.prod(weight.shape) for weight in named_variables(model).values())
 
 
+@pytest.mark.slow  # An export.
 def test_a_signature_for_each_depth_over_one_copy_of_the_weights(
   fill_mask, exported, run_dir
 ) -> None:

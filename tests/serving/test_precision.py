@@ -36,8 +36,8 @@ INPUTS = {
   "squad_2.0": QUESTIONS,
 }
 
-# An export of one text, and one of tokens; of the others each takes seconds more.
-QUICK_KINDS = ("pair", "tags")
+# The others take seconds each.
+QUICK_KINDS = ("pair",)
 
 
 def loaded(exported, key):
@@ -76,6 +76,7 @@ def test_a_bfloat16_export_holds_weights_of_16_bits(exported, tmp_path):
   assert all(check(export) for check in CHECKS.values())
 
 
+@pytest.mark.slow  # One more export.
 @needs_int8
 def test_an_int8_export_leaves_out_the_weights_that_it_replaces(exported, tmp_path):
   model = loaded(exported, "vectors")
@@ -151,6 +152,7 @@ def test_an_older_tensorflow_names_the_remedy(exported, tmp_path):
     loaded(exported, "pair").export(tmp_path / "1", precision="int8", calibration=PAIRS)
 
 
+@pytest.mark.slow  # One more export.
 @needs_int8
 def test_texts_that_are_all_padding_and_long_texts(exported, tmp_path):
   model = loaded(exported, "vectors")

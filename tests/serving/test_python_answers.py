@@ -22,7 +22,7 @@ QUESTIONS = ["what is blue?", "where", "x", "sky"]
 SAME = {"max_windows": 12}  # As the fixture exports.
 # The head of SQuAD 1.1 is the simpler one.
 BOTH_SQUADS = pytest.mark.parametrize(
-  "key", ["squad_2.0", pytest.param("squad_1.1", marks=pytest.mark.slow)]
+  "key", [pytest.param(key, marks=pytest.mark.slow) for key in ("squad_1.1", "squad_2.0")]
 )
 
 
