@@ -1,6 +1,6 @@
 """AdamW, LAMB, Muon and the schedule for `model.compile`, with the update functions of pretraining."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import re
 from typing import Any, Literal
@@ -93,25 +93,6 @@ class AdamW(OptimizerBase):
   def with_two_moments(self, variables: Sequence[Any]) -> list[Any]:
     """The variables that have the slot `adam_v` besides `adam_m`; of `Muon` not all."""
     return list(variables)
-
-  def named_slots(
-    self, variables: Sequence[Any], named_variables: Mapping[str, tf.Variable]
-  ) -> dict[str, tf.Variable]:
-    """Checkpoint name (`…/adam_m`, `…/adam_v`) → slot.
-
-    Args:
-      variables: the variables that the optimizer was built for.
-      named_variables: checkpoint name → variable, from `albert_tf.modeling.named_variables(model)`.
-    """
-    names = {id(variable): name for name, variable in named_variables.items()}
-    slots = {}
-    for variable in variables:
-      name = names[id(raw_variable(variable))]
-      key = self._var_key(variable)
-      slots[f"{name}/adam_m"] = raw_variable(self._m[self._m_index[key]])
-      if key in self._v_index:
-        slots[f"{name}/adam_v"] = raw_variable(self._v[self._v_index[key]])
-    return slots
 
   def decays(self, path: str) -> bool:
     """Whether the variable with this path has weight decay."""

@@ -20,8 +20,8 @@ class _Recipe(NamedTuple):
 
 _ALBERT = _Recipe(0.00176, 4096, 768, "the paper's")  # ALBERT, section 4.1.
 _BERT = _Recipe(1e-4, 256, 768, "the paper's")  # BERT, arXiv 1810.04805, appendix A.2.
-# No paper has one for a shared block. Four and twelve layers left the plateau with it.
-_MUON = _Recipe(0.005, 32, 128, "a small model's")
+# No paper has one for a shared block. It is the demo's: docs/log.md has what else was tried.
+_MUON = _Recipe(0.004, 32, 128, "the demo's")
 # With Muon, LAMB updates what is no matrix.
 _RECIPES = {"lamb": _ALBERT, "muon": _ALBERT, "tfa_lamb": _ALBERT, "adamw": _BERT}
 _BASE_WIDTH = 768

@@ -77,11 +77,11 @@ def test_plateau_is_told_once_and_again_when_it_lasts_twice_as_long():
     ({"name": "adamw", "learning_rate": 1e-4, "batch_size": 256}, []),
     ({"batch_size": 32, "num_train_steps": 5000}, ["11 times", "62.50%"]),
     ({"name": "muon", "muon_learning_rate": 0.01}, []),
-    ({"name": "muon", "muon_learning_rate": 0.1}, ["--muon_learning_rate=0.1 is 11 times"]),
+    ({"name": "muon", "muon_learning_rate": 0.1}, ["--muon_learning_rate=0.1 is 13 times"]),
     ({"name": "muon", "batch_size": 32, "width": 6, "muon_learning_rate": 0.004}, []),
     (
       {"name": "muon", "batch_size": 32, "muon_learning_rate": 0.03},
-      ["--learning_rate=0.000156 is the paper's", "--muon_learning_rate=0.000833 is a small"],
+      ["--learning_rate=0.000156 is the paper's", "--muon_learning_rate=0.000667 is the demo"],
     ),
   ],
 )
