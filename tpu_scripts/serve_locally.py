@@ -34,8 +34,8 @@ def main() -> None:
   from albert_tf.serving.server import LocalServer
 
   server = LocalServer(settings.saved_model, port=settings.port)
-  # SIGTERM, which ends a container, is as good an end as Control-C.
-  with contextlib.suppress(KeyboardInterrupt):
+  # SIGTERM, which ends a container, is as good an end as Control-C. Requests that arrived are answered.
+  with contextlib.suppress(KeyboardInterrupt), server:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     for name, servable in server.servables.items():
       print(f"Model {name}: {servable.model.directory}")

@@ -261,6 +261,9 @@ class LocalServer(http_server.ThreadingHTTPServer):
   # Connections that wait to be accepted; more than these are reset. Linux has a limit of its own,
   # usually 4,096.
   request_queue_size = 1024
+  # `server_close` waits for the answers on their way. A thread within TensorFlow while Python ends
+  # would abort the process.
+  daemon_threads = False
 
   def __init__(self, models: Sequence[str], *, port: int = 0):
     loaded = [Servable(text) for text in models]
@@ -268,6 +271,7 @@ class LocalServer(http_server.ThreadingHTTPServer):
     if len(self.servables) < len(loaded):
       names = ", ".join(servable.name for servable in loaded)
       raise UserError(f"Each model needs its own name. Received: {names}. Write NAME=PATH.")
+    self._connections: set[socket.socket] = set()
     try:
       super().__init__((_HOST, port), _Handler)
     except OSError as error:
@@ -279,6 +283,21 @@ class LocalServer(http_server.ThreadingHTTPServer):
   def model_url(self, name: str) -> str:
     """The address of a model: a GET of it answers with its status."""
     return f"{self.url}/v1/models/{urllib_parse.quote(name, safe='')}"
+
+  def process_request(self, request: Any, client_address: Any) -> None:
+    self._connections.add(request)
+    super().process_request(request, client_address)
+
+  def shutdown_request(self, request: Any) -> None:
+    self._connections.discard(request)
+    super().shutdown_request(request)
+
+  def server_close(self) -> None:
+    """Takes no further request, and returns when those that arrived are answered."""
+    for connection in list(self._connections):
+      with contextlib.suppress(OSError):  # The client left.
+        connection.shutdown(socket.SHUT_RD)
+    super().server_close()
 
   def handle_error(self, request: Any, client_address: Any) -> None:
     """Ignores broken connections."""

@@ -1,6 +1,7 @@
 """The local server: TensorFlow Serving's REST API, and refused requests."""
 
 import base64
+from concurrent import futures
 import contextlib
 import functools
 import http.client
@@ -264,6 +265,34 @@ def test_a_client_that_sends_a_byte_now_and_then_does_not_stay(served, monkeypat
           if client.recv(1) == b"":
             break
   assert time.monotonic() < ends
+
+
+def test_closing_waits_for_answers_and_not_for_idle_clients(exported, monkeypatch):
+  started = threading.Event()
+  may_answer = threading.Event()
+  predict_now = server_module.Servable.predict
+
+  def predict_later(servable, request):
+    started.set()
+    assert may_answer.wait(30)
+    return predict_now(servable, request)
+
+  monkeypatch.setattr(server_module.Servable, "predict", predict_later)
+  server = LocalServer([f"value={exported('value').path}"])
+  threading.Thread(target=server.serve_forever, daemon=True).start()
+  idle = http.client.HTTPConnection(*server.server_address[:2], timeout=30)
+  idle.request("GET", "/models.json")
+  idle.getresponse().read()
+  with contextlib.closing(idle), futures.ThreadPoolExecutor() as pool:
+    answer = pool.submit(predict, server, "value", {"instances": ["a text"]})
+    assert started.wait(30)
+    server.shutdown()
+    closed = pool.submit(server.server_close)
+    with pytest.raises(TimeoutError):
+      closed.result(timeout=0.3)
+    may_answer.set()
+    closed.result(timeout=10)  # Less than READ_SECONDS.
+    assert answer.result(timeout=30)[0] == 200
 
 
 def test_names_and_ports(served, exported):
