@@ -25,7 +25,7 @@ STACK_TESTS = (
   "finetuning/test_fit.py",
   "finetuning/test_resumption.py",
   "fuzz/test_tokenizers.py",
-  "modeling/test_dot_product_attention.py",
+  "modeling/test_attention.py",
   "modeling/test_keras_citizenship.py",
   "modeling/test_oracle.py",
   "keras_api/",

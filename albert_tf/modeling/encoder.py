@@ -13,6 +13,7 @@ import tensorflow as tf
 from albert_tf.compat import device_kind, is_compiled_by_xla
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.modeling.attention import PackedLayout, PaddedLayout, TextLayout
 from albert_tf.modeling.config_model import ConfigModel
 from albert_tf.modeling.dropout import Seed, resolve_seed, split_seed
 from albert_tf.modeling.fused_attention import can_fuse
@@ -23,7 +24,6 @@ from albert_tf.modeling.layers import (
   FeedForwardSublayer,
 )
 from albert_tf.modeling.rematerialization import Step, rematerialize
-from albert_tf.modeling.text_layout import PackedLayout, PaddedLayout, TextLayout
 
 LAYER_LOOPS = ("unrolled", "while")
 # Ids, mask and segments `[B, S]` by name, and the further inputs of a model.

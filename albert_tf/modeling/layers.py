@@ -14,8 +14,8 @@ import tensorflow as tf
 from albert_tf.compat import building, device_kind
 from albert_tf.configs import AlbertConfig
 from albert_tf.errors import UserError
+from albert_tf.modeling.attention import TextLayout
 from albert_tf.modeling.dropout import Seed, dropout, split_seed
-from albert_tf.modeling.text_layout import TextLayout
 
 _GELU_C = math.sqrt(2.0 / math.pi)
 _GELU_CA = 0.044715 * _GELU_C

@@ -20,10 +20,10 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_library
 
 from albert_tf.configs import AlbertConfig
+from albert_tf.modeling.attention import PackedLayout, TextLayout
 from albert_tf.modeling.dropout import Seed
 from albert_tf.modeling.encoder import Block
 from albert_tf.modeling.layers import ACTIVATIONS, LayerNorm
-from albert_tf.modeling.text_layout import PackedLayout, TextLayout
 
 _MAX_INPUT = 127
 # Weights take 7 bits. A processor without VNNI adds pairs of products in 16 bits, which two of 8-bit weights

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from albert_tf import compat
 from albert_tf.configs import AlbertConfig
+from albert_tf.modeling import attention
 from albert_tf.modeling import encoder as encoder_module
 from albert_tf.modeling import fused_attention as module
-from albert_tf.modeling import text_layout
-from albert_tf.modeling.dot_product_attention import attention_bias, plain_attention
+from albert_tf.modeling.attention import attention_bias, plain_attention
 from albert_tf.modeling.encoder import Encoder
 from albert_tf.modeling.fused_attention import fused_attention
 from albert_tf.modeling.layers import add_bias, gelu
@@ -164,7 +164,7 @@ def test_a_mask_with_a_hole_ends_in_nan_and_not_in_wrong_numbers(monkeypatch):
   without_holes = [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
   expected = pooled(without_holes)
   monkeypatch.setattr(encoder_module, "can_fuse", lambda *_, **__: True)
-  monkeypatch.setattr(text_layout, "fused_attention", stand_in)
+  monkeypatch.setattr(attention, "fused_attention", stand_in)
   np.testing.assert_allclose(pooled(without_holes), expected, atol=1e-5)
   assert np.isnan(pooled([[1, 0, 1, 0, 0], [1, 1, 1, 1, 1]])).any()
 

@@ -13,7 +13,7 @@ from albert_tf.modeling import (
   initialize_variables,
   named_variables,
 )
-from albert_tf.modeling.dot_product_attention import attention_bias, lean_attention, plain_attention
+from albert_tf.modeling.attention import attention_bias, lean_attention, plain_attention
 from albert_tf.modeling.dropout import dropout
 from albert_tf.modeling.layers import moments
 
