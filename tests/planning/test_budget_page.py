@@ -19,7 +19,7 @@ DATA = (ROOT / "docs/data.md").read_text(encoding="utf-8")
 
 _BATCH = 4096
 _MICRO_BATCH = 64
-# Of 16 GB of novels and Wikipedia, 40 passes (docs/budget.md).
+# Of 16 GB of novels and Wikipedia, 40 passes; docs/budget.md has their number for a GB.
 _ROWS_OF_A_GB = 316e6 / 40 / 16
 _V5E_CHIPS, _V5E_DOLLARS = 8, 1.2
 _DOLLARS = {"H100 SXM": 3, "RTX 4090": 0.6}
