@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import concurrent.futures
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -39,12 +40,12 @@ _ROUNDS = flags.DEFINE_integer(
   "rounds", 3, "Rounds of all sides; the fastest counts.", lower_bound=1
 )
 _THREADS = flags.DEFINE_integer(
-  "threads", 0, "Threads of an operation (intra) in our processes; 0: one for each core."
+  "threads", 0, "Threads of an operation (intra); 0: one for each core."
 )
 _CLIENTS = flags.DEFINE_integer(
   "clients",
   1,
-  "Requests at once in our processes; the wall-clock time is shared among them.",
+  "Requests at once; the wall-clock time is shared among them.",
   lower_bound=1,
 )
 _CASE_NAMES = flags.DEFINE_list("cases", [], "Some of the cases; default: all.")
@@ -140,7 +141,13 @@ def _figures_of(side: str, folder: str) -> Any:
 
 def _run_peer(arguments: Sequence[str], folder: str) -> Any:
   program = str(pathlib.Path(__file__).with_name("cpu_serving_peers.py"))
-  fields = {"folder": folder, "model": _peer_config(), "cases": _lengths_of_cases()}
+  fields = {
+    "folder": folder,
+    "model": _peer_config(),
+    "cases": _lengths_of_cases(),
+    "threads": _THREADS.value or os.cpu_count(),
+    "clients": _CLIENTS.value,
+  }
   command = [_PEER_PYTHON.value, program, *arguments]
   done = subprocess.run(
     command, input=json.dumps(fields), stdout=subprocess.PIPE, text=True, check=True

@@ -9,11 +9,13 @@ Example:
 
 import argparse
 from collections.abc import Callable, Mapping
+import concurrent.futures
 import json
 import os
 import pathlib
 import re
 import sys
+import threading
 import time
 from typing import Any
 
@@ -24,6 +26,8 @@ _REPEATS = 7
 # The inputs of Hugging Face's model, in order.
 _NAMES = ("input_ids", "attention_mask", "token_type_ids")
 
+# What `cpu_serving.py` sends: folder, model, cases, threads of an operation, clients.
+Task = Mapping[str, Any]
 Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
 Answer = Callable[[Batch], Any]
 
@@ -36,9 +40,14 @@ def main() -> None:
   if side == "export":
     _export(task["model"], task["folder"])
     return
-  answer = _SIDES[side](task["model"], task["folder"])
+  answer = _SIDES[side](task)
+  clients = task["clients"]
   cases = {name: np.array(lengths) for name, lengths in task["cases"].items()}
-  _print_figures(answer, cases)
+  if clients == 1:
+    _print_figures(answer, cases)
+    return
+  with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+    _print_figures(lambda batch: list(pool.map(answer, [batch] * clients)), cases, clients)
 
 
 def _batch(lengths: np.ndarray, seed: int = 0) -> Batch:
@@ -47,7 +56,7 @@ def _batch(lengths: np.ndarray, seed: int = 0) -> Batch:
   return rng.integers(5, _IDS, mask.shape) * mask, mask, np.zeros_like(mask)
 
 
-def _print_figures(answer: Answer, cases: Mapping[str, np.ndarray]) -> None:
+def _print_figures(answer: Answer, cases: Mapping[str, np.ndarray], num_requests: int = 1) -> None:
   """As `cpu_serving.print_figures`."""
   milliseconds = {}
   for name, lengths in cases.items():
@@ -57,7 +66,7 @@ def _print_figures(answer: Answer, cases: Mapping[str, np.ndarray]) -> None:
       start = time.perf_counter()
       answer(batch)
       times.append(time.perf_counter() - start)
-    milliseconds[name] = min(times[2:]) * 1e3 / len(lengths)
+    milliseconds[name] = min(times[2:]) * 1e3 / (num_requests * len(lengths))
   # `getrusage` would count what the process before `exec` held.
   status = pathlib.Path("/proc/self/status").read_text(encoding="utf-8")
   kilobytes = re.search(r"VmHWM:\s+(\d+)", status)
@@ -73,17 +82,16 @@ def _torch_model(config: Mapping[str, Any], attention: str = "sdpa") -> Any:
   import transformers
 
   torch.manual_seed(0)
-  torch.set_num_threads(os.cpu_count() or 1)
   made = transformers.AlbertConfig(num_labels=2, classifier_dropout_prob=0.0, **config)
   made._attn_implementation = attention
   return transformers.AlbertForSequenceClassification(made).eval()
 
 
-def _torch_answer(config: Mapping[str, Any], folder: str) -> Answer:
+def _torch_answer(task: Task) -> Answer:
   import torch
 
-  del folder
-  model = _torch_model(config)
+  torch.set_num_threads(task["threads"])
+  model = _torch_model(task["model"])
 
   def answer(batch: Batch) -> Any:
     with torch.inference_mode():
@@ -134,30 +142,28 @@ def _onnx_path(folder: str, kind: str = "plain") -> str:
 # ------------------------------------------------------------------ ONNX Runtime
 
 
-def _onnx_answer(path: str) -> Answer:
+def _onnx_answer(path: str, task: Task) -> Answer:
   import onnxruntime
 
   options = onnxruntime.SessionOptions()
-  options.intra_op_num_threads = os.cpu_count() or 1
+  options.intra_op_num_threads = task["threads"]
   session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
   return lambda batch: session.run(None, dict(zip(_NAMES, batch, strict=True)))
 
 
-def _onnx_float32(config: Mapping[str, Any], folder: str) -> Answer:
-  del config
-  return _onnx_answer(_onnx_path(folder, "fused"))
+def _onnx_float32(task: Task) -> Answer:
+  return _onnx_answer(_onnx_path(task["folder"], "fused"), task)
 
 
-def _onnx_int8(config: Mapping[str, Any], folder: str) -> Answer:
+def _onnx_int8(task: Task) -> Answer:
   """Weights of 8 bits; ranges of the inputs are found in each call (dynamic)."""
   import onnx
   from onnxruntime.quantization import QuantType, quantize_dynamic
 
-  del config
-  path = _onnx_path(folder, "int8")
+  path = _onnx_path(task["folder"], "int8")
   if not os.path.exists(path):
     quantize_dynamic(
-      _onnx_path(folder, "fused"),
+      _onnx_path(task["folder"], "fused"),
       path,
       weight_type=QuantType.QInt8,
       per_channel=True,
@@ -167,48 +173,57 @@ def _onnx_int8(config: Mapping[str, Any], folder: str) -> Answer:
     kinds = [node.op_type for node in onnx.load(path).graph.node]
     if "DynamicQuantizeLinear" not in kinds and "QAttention" not in kinds:
       raise RuntimeError(f"Nothing was quantized in {path}.")
-  return _onnx_answer(path)
+  return _onnx_answer(path, task)
 
 
 # ------------------------------------------------------------------ OpenVINO
 
 
-def _openvino_answer(model: Any, folder: str, **options: Any) -> Answer:
+def _openvino_answer(model: Any, task: Task, **options: Any) -> Answer:
   import openvino
 
   core = openvino.Core()
   if model is None:
-    model = core.read_model(_onnx_path(folder))
-  threads = {"INFERENCE_NUM_THREADS": os.cpu_count() or 1, "PERFORMANCE_HINT": "LATENCY"}
-  compiled = core.compile_model(model, "CPU", threads | options)
-  return lambda batch: compiled(dict(zip(_NAMES, batch, strict=True)))
+    model = core.read_model(_onnx_path(task["folder"]))
+  clients = task["clients"]
+  options["INFERENCE_NUM_THREADS"] = task["threads"] * clients
+  options["PERFORMANCE_HINT"] = "LATENCY"
+  if clients > 1:
+    options |= {"PERFORMANCE_HINT": "THROUGHPUT", "NUM_STREAMS": clients}
+  compiled = core.compile_model(model, "CPU", options)
+  # A request belongs to a thread.
+  of_thread = threading.local()
+
+  def answer(batch: Batch) -> Any:
+    if not hasattr(of_thread, "request"):
+      of_thread.request = compiled.create_infer_request()
+    return of_thread.request.infer(dict(zip(_NAMES, batch, strict=True)))
+
+  return answer
 
 
-def _openvino_float32(config: Mapping[str, Any], folder: str) -> Answer:
-  del config
-  return _openvino_answer(None, folder, INFERENCE_PRECISION_HINT="f32")
+def _openvino_float32(task: Task) -> Answer:
+  return _openvino_answer(None, task, INFERENCE_PRECISION_HINT="f32")
 
 
-def _openvino_bfloat16(config: Mapping[str, Any], folder: str) -> Answer:
-  del config
-  return _openvino_answer(None, folder, INFERENCE_PRECISION_HINT="bf16")
+def _openvino_bfloat16(task: Task) -> Answer:
+  return _openvino_answer(None, task, INFERENCE_PRECISION_HINT="bf16")
 
 
-def _openvino_int8(config: Mapping[str, Any], folder: str) -> Answer:
+def _openvino_int8(task: Task) -> Answer:
   import nncf
   import openvino
 
-  del config
   texts = [_batch(np.array([64]), seed) for seed in range(16)]
   data = nncf.Dataset(texts, lambda batch: dict(zip(_NAMES, batch, strict=True)))
-  model = openvino.Core().read_model(_onnx_path(folder))
+  model = openvino.Core().read_model(_onnx_path(task["folder"]))
   quantized = nncf.quantize(
     model, data, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(texts)
   )
-  return _openvino_answer(quantized, folder)
+  return _openvino_answer(quantized, task)
 
 
-_SIDES: dict[str, Callable[[Mapping[str, Any], str], Answer]] = {
+_SIDES: dict[str, Callable[[Task], Answer]] = {
   "torch": _torch_answer,
   "onnxruntime": _onnx_float32,
   "onnxruntime_int8": _onnx_int8,

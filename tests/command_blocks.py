@@ -331,6 +331,8 @@ def _write_corpora(folder: pathlib.Path) -> None:
   shutil.copytree(folder / "vocab", folder / "vocabulary")
   first = sorted((folder / "corpus").glob("*.txt"))[0]
   shutil.copy(first, folder / "corpus.txt")
+  sentences = [line for line in first.read_text(encoding="utf-8").splitlines() if line]
+  (folder / "tweets.txt").write_text("\n".join(sentences[:500]) + "\n", encoding="utf-8")
 
 
 # ------------------------------------------------------------------ the command
