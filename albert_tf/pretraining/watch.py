@@ -67,9 +67,10 @@ class TrainingWatch:
     # A model needs some updates after the warm-up: a twentieth of the run, 300 to 5,000.
     grace = min(5_000, max(300, settings.num_train_steps // 20))
     self._next_warning = settings.optimizer.num_warmup_steps + grace
-    self._rates = "--learning_rate"
+    # Muon left the plateau at every rate that was tried, the others below some rate alone.
+    self._advice = "Try a third of --learning_rate, or --optimizer=muon in a new --output_dir"
     if settings.optimizer.name == "muon":
-      self._rates += " and of --muon_learning_rate"
+      self._advice = "Try a third of --learning_rate and of --muon_learning_rate"
 
   def observe(self, step: int, metrics: Mapping[str, float]) -> Iterator[str]:
     """Takes the training report after `step` updates; yields warnings, mostly none."""
@@ -79,8 +80,8 @@ class TrainingWatch:
       self._next_warning = 2 * step  # Warn again only if it lasts twice as long.
       yield (
         f"The masked-LM loss is {loss:.2f} at step {step:,}. A model that knows only how frequent "
-        f"each token is has {self._entropy:.2f}: nothing is learned from the context yet. Try a "
-        f"third of {self._rates}; see docs/training_trouble.md, 'The loss is stuck near 7'."
+        f"each token is has {self._entropy:.2f}: nothing is learned from the context yet. "
+        f"{self._advice}; see docs/training_trouble.md, 'The loss is stuck near 7'."
       )
 
 

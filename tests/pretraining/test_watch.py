@@ -45,9 +45,11 @@ def settings(*, batch_size=4096, width=1, **optimizer):
   )
 
 
-def observe(losses, *, accuracy=0.05, num_warmup_steps=0):
+def observe(losses, *, accuracy=0.05, num_warmup_steps=0, name="lamb"):
   """Words of a run of 10,000 steps with a report every 10."""
-  watch = TrainingWatch(settings(num_train_steps=10_000, num_warmup_steps=num_warmup_steps))
+  watch = TrainingWatch(
+    settings(num_train_steps=10_000, num_warmup_steps=num_warmup_steps, name=name)
+  )
   return [
     (10 * i, word)
     for i, loss in enumerate(losses, 1)
@@ -59,6 +61,8 @@ def test_plateau_is_told_once_and_again_when_it_lasts_twice_as_long():
   heard = observe([7.0] * 300)
   assert [step for step, _ in heard] == [500, 1000, 2000]
   assert "loss is 7.00 at step 500" in heard[0][1]
+  assert "--optimizer=muon" in heard[0][1]
+  assert "--muon_learning_rate" in observe([7.0] * 300, name="muon")[0][1]
   assert not observe([5.0] * 300)  # Far below the entropy.
   assert not observe([7.0] * 300, num_warmup_steps=3000)
   assert not observe([7.0] * 300, accuracy=0.12)  # Twice the most frequent piece.
