@@ -103,11 +103,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def runs_draw_nothing(request):
-  """Runs write an empty curves.png, except in modules marked `draws`, because a picture takes a second."""
+def runs_draw_nothing():
+  """Runs write an empty curves.png, because a picture takes a second."""
   reporter = sys.modules.get("albert_tf.pretraining.reporter")
   with pytest.MonkeyPatch.context() as patch:
-    if reporter and not request.node.get_closest_marker("draws"):
+    if reporter:
       from support.curves import draw_nothing
 
       patch.setattr(reporter, "draw_curves", draw_nothing)

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 from support.run_contents import check_directory, check_run, made_up_table, task_of_tables
+from support.stacks import slow_by_default
 from support.synthetic_checkpoint import write_tf1
 from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_start, tiny_task
 from support.tiny_step import EAGER_INPUT, eagerly
@@ -65,7 +66,7 @@ def records(directory):
 @pytest.mark.parametrize(
   "family",
   [
-    {},
+    pytest.param({}, marks=slow_by_default),
     pytest.param({"pair": True, "regression": True}, marks=pytest.mark.slow),
   ],
 )
@@ -339,6 +340,7 @@ def test_results_and_predictions_are_of_one_table(tmp_path, without_graphs):
     run(tmp_path / "new", ONE_UPDATE, of=other, start=moved, **EVALUATE)
 
 
+@slow_by_default
 @pytest.mark.filterwarnings(EAGER_INPUT)
 def test_seeds_are_added_in_folders_of_their_own(tmp_path, without_graphs):
   folder = tmp_path / "run"

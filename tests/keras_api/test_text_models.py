@@ -12,6 +12,7 @@ from serving.conftest import TASKS as SPECS
 from support import tiny_run, wordpiece
 from support.columns import Column
 from support.commands.child_processes import start_python
+from support.stacks import slow_by_default
 import tensorflow as tf
 
 from albert_tf import AdamW, AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPreprocessor
@@ -409,6 +410,7 @@ def test_what_keras_would_write_wrongly_names_the_remedy(classifier, tmp_path):
   assert not list(tmp_path.iterdir())
 
 
+@slow_by_default
 def test_a_signature_of_ones_own_answers_in_servers_and_in_tensorflow(classifier, in_folder):
   """As the guide says, which the refusal of an `input_signature` names."""
   names = {"model": classifier, "tf": tf}
@@ -491,6 +493,7 @@ def test_labels_that_do_not_exclude_each_other(run, tmp_path, options, labels):
   assert model.task == of_folder.task == keras.saving.load_model(tmp_path / "m.keras").task
 
 
+@slow_by_default
 def test_the_model_of_a_file_exports_its_one_label_with_a_probability(run, tmp_path, capsys):
   model = AlbertClassifier.from_pretrained(run, num_labels=1)
   model.compile("sgd", loss=keras.losses.BinaryCrossentropy(from_logits=True))

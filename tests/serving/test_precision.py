@@ -66,6 +66,7 @@ def test_an_int8_export_of_every_kind_passes_all_checks(key, exported, tmp_path,
   assert not getattr(model, "encoder", model).served_blocks
 
 
+@pytest.mark.slow
 def test_a_bfloat16_export_holds_weights_of_16_bits(exported, tmp_path):
   model = loaded(exported, "pair")
   model.export(tmp_path / "1", precision="bfloat16", calibration=PAIRS)
