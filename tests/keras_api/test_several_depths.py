@@ -125,7 +125,7 @@ def test_replicas_and_micro_batches_make_the_same_update(mirrored_2):
   "kind",
   [
     "classification",
-    "sentence_vectors",
+    pytest.param("sentence_vectors", marks=slow_by_default),
     pytest.param("regression", marks=pytest.mark.slow),
     pytest.param("multi_label", marks=pytest.mark.slow),
   ],

@@ -58,6 +58,8 @@ INPUTS = {
   AlbertMaskedLM: ["the [MASK] is [MASK]", "[MASK] sing"],
   AlbertEncoder: TEXTS,
 }
+# Without a head, with one, and with several inputs and outputs.
+QUICK_KINDS = (AlbertEncoder, AlbertClassifier, AlbertQuestionAnswering)
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +205,11 @@ def test_a_file_needs_one_import(run, in_folder):
   np.testing.assert_array_equal(np.load("out.npy"), model.predict(TEXTS, verbose=0))
 
 
-@pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+  "kind",
+  [kind if kind in QUICK_KINDS else pytest.param(kind, marks=slow_by_default) for kind in INPUTS],
+  ids=lambda kind: kind.__name__,
+)
 def test_every_model_from_its_run_to_a_file(kind, run, tmp_path):
   """Head, labels and tokenizer are restored; data, texts and a file's model give the same."""
   model = kind.from_pretrained(source_of(kind, run, tmp_path / "run"))

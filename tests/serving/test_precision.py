@@ -36,9 +36,6 @@ INPUTS = {
   "squad_2.0": QUESTIONS,
 }
 
-# The others take seconds each.
-QUICK_KINDS = ("pair",)
-
 
 def loaded(exported, key):
   """The Keras model of an export."""
@@ -47,11 +44,9 @@ def loaded(exported, key):
   return open_model(kind, made.source)
 
 
+@pytest.mark.slow  # An export each.
 @needs_int8
-@pytest.mark.parametrize(
-  "key",
-  [key if key in QUICK_KINDS else pytest.param(key, marks=pytest.mark.slow) for key in INPUTS],
-)
+@pytest.mark.parametrize("key", INPUTS)
 def test_an_int8_export_of_every_kind_passes_all_checks(key, exported, tmp_path, capsys):
   model = loaded(exported, key)
   path = tmp_path / "1"

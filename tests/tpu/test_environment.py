@@ -80,7 +80,7 @@ def start(tmp_path, monkeypatch):
   [
     pytest.param(False, _EXPORTED, marks=slow_by_default),
     pytest.param(True, _EXPORTED | _HIDDEN, marks=pytest.mark.slow),
-    (True, {}),
+    pytest.param(True, {}, marks=slow_by_default),
   ],
 )
 def test_libtpu_is_loaded_for_this_machines_chips_alone(start, chips, variables):
