@@ -332,7 +332,7 @@ def test_another_table_or_depth_does_not_replace_the_results(predicted):
   assert check_run(predicted) == trained
 
 
-@pytest.mark.slow
+@slow_by_default
 @pytest.mark.filterwarnings(EAGER_INPUT)
 def test_results_and_predictions_are_of_one_table(tmp_path, predicted, without_graphs):
   folder = shutil.copytree(predicted, tmp_path / "run")

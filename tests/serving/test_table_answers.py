@@ -94,6 +94,7 @@ def test_each_row_has_the_answer_that_it_has_alone(exported, tmp_path, kind, sig
         assert value == same[name] == decoded(expected.tolist())
 
 
+@pytest.mark.slow
 def test_columns_are_matched_in_order_and_choices_have_one_each(exported, tmp_path):
   of_lists = write_json(tmp_path / "lists.jsonl", [{"q": "the _", "c": ["sky", "grass"]}])
   table = tmp_path / "columns.csv"
