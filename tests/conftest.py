@@ -65,13 +65,19 @@ def shared_dir() -> pathlib.Path:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-  """Runs the tests of a file in one process, and all of tests/serving in one, because they share exports."""
+  """Runs the tests of a file in one process.
+
+  All of tests/serving are in one, because they share exports, and all of tests/fuzz, because they share a child.
+  """
   from xdist.scheduler import LoadFileScheduling
 
   class Scheduling(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
       path = super()._split_scope(nodeid)
-      return "tests/serving" if path.startswith("tests/serving/") else path
+      shared = [
+        folder for folder in ("tests/serving", "tests/fuzz") if path.startswith(f"{folder}/")
+      ]
+      return shared[0] if shared else path
 
   return Scheduling(config, log)
 
@@ -103,11 +109,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def runs_draw_nothing(request):
-  """Runs write an empty curves.png, except in modules marked `draws`, because a picture takes a second."""
+def runs_draw_nothing():
+  """Runs write an empty curves.png, because a picture takes a second."""
   reporter = sys.modules.get("albert_tf.pretraining.reporter")
   with pytest.MonkeyPatch.context() as patch:
-    if reporter and not request.node.get_closest_marker("draws"):
+    if reporter:
       from support.curves import draw_nothing
 
       patch.setattr(reporter, "draw_curves", draw_nothing)

@@ -54,7 +54,14 @@ def test_a_tensorflow_that_ends_the_process(tmp_path):
   assert "NO  TensorFlow starts: ended with status -6" in done.stdout
 
 
-@pytest.mark.parametrize(("status", "result"), [(0, "NVIDIA H200, 580.159"), (9, "no driver")])
+@pytest.mark.parametrize(
+  ("status", "result"),
+  [
+    # It starts TensorFlow.
+    pytest.param(0, "NVIDIA H200, 580.159", marks=pytest.mark.slow),
+    (9, "no driver"),
+  ],
+)
 def test_a_card_that_tensorflow_does_not_see(monkeypatch, tmp_path, status, result):
   program = tmp_path / "nvidia-smi"
   program.write_text(f"#!/bin/sh\necho '{result}'; exit {status}\n")

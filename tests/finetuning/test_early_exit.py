@@ -104,6 +104,7 @@ def test_the_least_of_the_trained_depths_has_no_table(tmp_path, trained, without
   assert "early_exit" not in run(tmp_path / "run", trained.task, start, **options)
 
 
+@pytest.mark.slow
 def test_the_table_leaves_the_thresholds_of_labels_as_they_are(tmp_path, without_graphs):
   """It evaluates other answers, and each evaluation of overlapping labels chooses thresholds."""
   examples = [

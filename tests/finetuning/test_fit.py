@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 from support.run_contents import check_directory, check_run, made_up_table, task_of_tables
+from support.stacks import slow_by_default
 from support.synthetic_checkpoint import write_tf1
 from support.tiny_finetuning import BFLOAT16, QUICK, made_up_texts, tiny_start, tiny_task
 from support.tiny_step import EAGER_INPUT, eagerly
@@ -65,7 +66,7 @@ def records(directory):
 @pytest.mark.parametrize(
   "family",
   [
-    {},
+    pytest.param({}, marks=slow_by_default),
     pytest.param({"pair": True, "regression": True}, marks=pytest.mark.slow),
   ],
 )
@@ -305,29 +306,47 @@ def task_of(**changes):
   return task_of_tables(**tables | changes)
 
 
-@pytest.mark.filterwarnings(EAGER_INPUT)
-def test_results_and_predictions_are_of_one_table(tmp_path, without_graphs):
-  folder = tmp_path / "run"
+@pytest.fixture(scope="module")
+def predicted(tmp_path_factory):
+  """The directory of a run of one update that has answered a table with labels."""
+  folder = tmp_path_factory.mktemp("predicted") / "run"
   tests = {"test": made_up_table("first", 5, seed=7)}
-  run(folder, ONE_UPDATE, of=task_of(**tests), do_predict=True)
-  trained = check_run(folder)
+  with eagerly():
+    run(folder, ONE_UPDATE, of=task_of(**tests), do_predict=True)
+  return folder
+
+
+OTHER_TABLE = made_up_table("other", 8, seed=9)
+
+
+@pytest.mark.filterwarnings(EAGER_INPUT)
+def test_another_table_or_depth_does_not_replace_the_results(predicted):
+  trained = check_run(predicted)
   assert "test_accuracy" in trained
-  # Other evaluation data, and other layers.
-  own = start_from(folder)
-  other = task_of(eval=made_up_table("other", 8, seed=9))
+  own = start_from(predicted)
+  other = task_of(eval=OTHER_TABLE)
   with pytest.raises(UserError, match=r"other \(8 rows, 2 .*dev \(9 rows.*--init_check"):
-    run(folder, ONE_UPDATE, of=other, start=own, **EVALUATE)
+    run(predicted, ONE_UPDATE, of=other, start=own, **EVALUATE)
   with pytest.raises(UserError, match=r"9 rows, 1 layers.*9 rows, 2 layers"):
-    run(folder, ONE_UPDATE, of=task_of(), start=own, num_hidden_layers=1, **EVALUATE)
-  assert check_run(folder) == trained
+    run(predicted, ONE_UPDATE, of=task_of(), start=own, num_hidden_layers=1, **EVALUATE)
+  assert check_run(predicted) == trained
+
+
+@slow_by_default
+@pytest.mark.filterwarnings(EAGER_INPUT)
+def test_results_and_predictions_are_of_one_table(tmp_path, predicted, without_graphs):
+  folder = shutil.copytree(predicted, tmp_path / "run")
+  trained = check_run(folder)
+  own = start_from(folder)
+  other = task_of(eval=OTHER_TABLE)
   # The same again: what is not answered anew stays.
   run(folder, ONE_UPDATE, of=task_of(), start=own, **EVALUATE)
   assert check_run(folder) == trained
   # Other test data, without labels.
   tests = {"test": made_up_table("second", 4, seed=8, labelled=False)}
   run(folder, ONE_UPDATE, of=task_of(**tests), start=own, **PREDICT)
-  predicted = check_run(folder)
-  assert (predicted["accuracy"], predicted["data"]["test"]["examples"]) == (trained["accuracy"], 4)
+  answered = check_run(folder)
+  assert (answered["accuracy"], answered["data"]["test"]["examples"]) == (trained["accuracy"], 4)
   # Elsewhere the other table is evaluated, and the data of the same directory stay together.
   run(tmp_path / "new", ONE_UPDATE, of=other, start=own, **EVALUATE)
   run(tmp_path / "new", ONE_UPDATE, of=task_of(**tests), start=own, **PREDICT)
@@ -339,6 +358,7 @@ def test_results_and_predictions_are_of_one_table(tmp_path, without_graphs):
     run(tmp_path / "new", ONE_UPDATE, of=other, start=moved, **EVALUATE)
 
 
+@slow_by_default
 @pytest.mark.filterwarnings(EAGER_INPUT)
 def test_seeds_are_added_in_folders_of_their_own(tmp_path, without_graphs):
   folder = tmp_path / "run"

@@ -8,7 +8,7 @@ import pytest
 from serving.conftest import config, exported, model, run_dir, tokenizer  # noqa: F401
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def child() -> Iterator[Child]:
   yield (process := Child())
   if process.pool is not None:

@@ -27,7 +27,7 @@ def fuzz(*, cost: int = 1, **strategies: Any) -> Callable[..., Any]:
       test(*args, **kwargs)
 
     choose = hypothesis.settings(
-      max_examples=max(1, (400 if SEED else 40) // cost),
+      max_examples=max(1, (400 if SEED else 20) // cost),
       derandomize=not SEED,
       database=None,
       deadline=None,

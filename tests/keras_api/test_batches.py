@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 from reference.batches import PADDING, numpy_batch, stack
+from support.stacks import slow_by_default
 from support.tiny_finetuning import made_up_texts, tiny_start, tiny_task
 import tensorflow as tf
 
@@ -196,6 +197,7 @@ def test_the_graph_does_not_grow_with_the_data():
   assert abs(sizes[0] - sizes[1]) < 1000  # Of made-up names.
 
 
+@slow_by_default
 def test_prediction_does_not_depend_on_batches_or_replicas(mirrored_2):
   task = tiny_task({"eval": made_up_texts(13)})
   outputs = []

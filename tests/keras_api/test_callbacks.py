@@ -1,12 +1,14 @@
 """A `fit` of a Keras user that is killed or stopped continues to the bits of an undisturbed one."""
 
 import os
+import shutil
 import signal
 
 import keras
 import numpy as np
 import pytest
 from support import tiny_run
+from support.stacks import slow_by_default
 from support.tiny_finetuning import made_up_texts
 import tensorflow as tf
 
@@ -61,12 +63,22 @@ def pretrained(tmp_path_factory):
   )
 
 
-def fit(pretrained, folder, *, optimizer=AdamW, callbacks=(), every=2, texts=TEXTS, batch_size=4):
+def fit(
+  pretrained,
+  folder,
+  *,
+  optimizer=AdamW,
+  callbacks=(),
+  every=2,
+  texts=TEXTS,
+  batch_size=4,
+  eagerly=True,
+):
   """The program of a user, as it is started again and again; returns the model."""
   keras.utils.set_random_seed(3)
   model = AlbertClassifier.from_pretrained(pretrained, label_names=["c0", "c1"])
   loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-  model.compile(optimizer(3e-3), loss=loss)
+  model.compile(optimizer(3e-3), loss=loss, run_eagerly=eagerly)
   model.fit(
     texts,
     LABELS,
@@ -96,17 +108,37 @@ def assert_same_bits(model, weights):
     np.testing.assert_array_equal(ours, theirs)
 
 
-def killed(pretrained, folder, *, optimizer=AdamW, **place):
+def killed(pretrained, folder, *, optimizer=AdamW, eagerly=True, **place):
+  disturb = Disturb(kill, **place)
   with pytest.raises(Killed):
-    fit(pretrained, folder, optimizer=optimizer, callbacks=[Disturb(kill, **place)])
+    fit(pretrained, folder, optimizer=optimizer, callbacks=[disturb], eagerly=eagerly)
 
 
-def test_a_fit_killed_again_and_again_ends_with_the_same_bits(pretrained, finished, tmp_path):
-  killed(pretrained, tmp_path, update=1)  # Before the first state.
-  killed(pretrained, tmp_path, update=5)  # Within an epoch; goes on from update 4.
-  killed(pretrained, tmp_path, update=2)  # At update 6, the last of an epoch.
-  killed(pretrained, tmp_path, evaluation=1)
-  assert_same_bits(fit(pretrained, tmp_path), finished[1])
+@pytest.fixture(scope="module")
+def interrupted(pretrained, tmp_path_factory):
+  """The folder of a training that was killed within an epoch."""
+  folder = tmp_path_factory.mktemp("interrupted")
+  killed(pretrained, folder, update=5)
+  return folder
+
+
+def test_a_fit_killed_within_an_epoch_ends_with_the_same_bits(
+  pretrained, interrupted, finished, tmp_path
+):
+  folder = shutil.copytree(interrupted, tmp_path / "fit")
+  assert_same_bits(fit(pretrained, folder), finished[1])
+
+
+@slow_by_default
+def test_a_fit_killed_again_and_again_ends_with_the_same_bits(pretrained, tmp_path):
+  """In graphs, as users train."""
+  undisturbed = fit(pretrained, tmp_path / "undisturbed", eagerly=False)
+  folder = tmp_path / "killed"
+  killed(pretrained, folder, eagerly=False, update=1)  # Before the first state.
+  killed(pretrained, folder, eagerly=False, update=5)  # Within an epoch; goes on from update 4.
+  killed(pretrained, folder, eagerly=False, update=2)  # At update 6, the last of an epoch.
+  killed(pretrained, folder, eagerly=False, evaluation=1)
+  assert_same_bits(fit(pretrained, folder, eagerly=False), undisturbed.get_weights())
 
 
 @pytest.mark.slow
@@ -118,6 +150,7 @@ def test_another_optimizer_continues_too(pretrained, tmp_path, optimizer):
   assert_same_bits(model, undisturbed.get_weights())
 
 
+@slow_by_default
 def test_a_signal_saves_and_stops(pretrained, finished, tmp_path):
   """Within an epoch at once; at its last update after the evaluation, which belongs to it."""
   for updates, stops_at in ((EPOCH_UPDATES, EPOCH_UPDATES), (1, EPOCH_UPDATES + 1)):
@@ -131,14 +164,6 @@ def test_a_finished_fit_trains_nothing_and_has_its_best_weights(pretrained, fini
   folder, weights = finished
   again = fit(pretrained, folder, callbacks=[Disturb(kill, update=1)])
   assert_same_bits(again, weights)
-
-
-@pytest.fixture(scope="module")
-def interrupted(pretrained, tmp_path_factory):
-  """The folder of a training that was killed within an epoch."""
-  folder = tmp_path_factory.mktemp("interrupted")
-  killed(pretrained, folder, update=5)
-  return folder
 
 
 @pytest.mark.parametrize("changes", [{"texts": TEXTS[::-1]}, {"batch_size": 5}])

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+from support.stacks import slow_by_default
 from support.tiny_records import tiny_config
 import tensorflow as tf
 
@@ -259,7 +260,7 @@ def test_tags_of_words_in_any_form(given, tagger):
   np.testing.assert_array_equal(tagger.checked_labels(given, WORDS), [[0, 1, -1], [1, 1, -1]])
 
 
-@pytest.mark.parametrize("ignore_class", [None, -1])
+@pytest.mark.parametrize("ignore_class", [None, pytest.param(-1, marks=slow_by_default)])
 def test_labels_without_a_word_count_nowhere(ignore_class, tagger):
   """Not in the loss and not in metrics, of arrays and of data sets, whatever they are."""
   loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=ignore_class)
@@ -310,7 +311,7 @@ def test_one_hot_tags_without_a_word_count_nowhere(tagger):
 
 
 def test_micro_batches_leave_the_same_labels_out(tagger):
-  tagger.compile(keras.optimizers.SGD(0.0), loss=SPARSE, metrics=["accuracy"])
+  tagger.compile(keras.optimizers.SGD(0.0), loss=SPARSE, metrics=["accuracy"], run_eagerly=True)
   y = np.array([[0, 1, 1], [1, 1, 0]])
   want = numpy_scores(tagger)
   tagger.gradient_accumulation_steps = 2

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from support.stacks import slow_by_default
 from support.tiny_records import tiny_config
 import tensorflow as tf
 
@@ -133,6 +134,7 @@ def test_metrics_are_saved_with_the_model(tmp_path):
   assert again.evaluate(IDS, labels, verbose=0, return_dict=True) == pytest.approx(want, rel=1e-5)
 
 
+@slow_by_default
 def test_metrics_of_two_replicas(mirrored_2):
   with mirrored_2.scope():
     model = with_logits(AlbertClassifier(CONFIG, num_labels=1), [0.3])
@@ -140,6 +142,22 @@ def test_metrics_of_two_replicas(mirrored_2):
   x = {"input_ids": IDS["input_ids"][:4]}
   got = model.evaluate(x, np.array([1, 1, 1, 0]), batch_size=4, verbose=0, return_dict=True)
   assert (got["accuracy"], got["precision"]) == (pytest.approx(0.75), pytest.approx(0.75))
+
+
+@pytest.fixture(scope="module")
+def models_of_logits():
+  two = {"num_labels": 2}
+  return (
+    AlbertClassifier(CONFIG, **two),
+    AlbertMultipleChoice(CONFIG),
+    AlbertTagger(CONFIG, **two),
+    AlbertMaskedLM(CONFIG),
+  )
+
+
+@pytest.fixture(scope="module")
+def reader():
+  return AlbertQuestionAnswering(CONFIG, squad_version="1.1")
 
 
 @pytest.mark.parametrize(
@@ -150,17 +168,10 @@ def test_metrics_of_two_replicas(mirrored_2):
     keras.losses.categorical_crossentropy, keras.losses.BinaryFocalCrossentropy(),
   ],
 )  # fmt: skip
-def test_losses_of_probabilities_are_refused(loss):
-  two = {"num_labels": 2}
-  for model in (
-    AlbertClassifier(CONFIG, **two),
-    AlbertMultipleChoice(CONFIG),
-    AlbertTagger(CONFIG, **two),
-    AlbertMaskedLM(CONFIG),
-  ):
+def test_losses_of_probabilities_are_refused(loss, models_of_logits, reader):
+  for model in models_of_logits:
     with pytest.raises(UserError, match="from_logits=True"):
       model.compile("sgd", loss=loss)
-  reader = AlbertQuestionAnswering(CONFIG, squad_version="1.1")
   with pytest.raises(UserError, match="from_logits=True"):
     reader.compile("sgd", loss={"start_logits": SPARSE, "end_logits": loss})
 

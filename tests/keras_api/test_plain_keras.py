@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+from support.stacks import slow_by_default
 from support.tiny_records import tiny_config
 import tensorflow as tf
 
@@ -113,7 +114,7 @@ def test_a_batch_has_the_fewest_equal_parts_that_are_enough():
 
 
 @pytest.mark.skipif(not KERAS_3, reason="Keras 2 has no such argument.")
-@pytest.mark.parametrize("optimizer", [AdamW, Muon])
+@pytest.mark.parametrize("optimizer", [AdamW, pytest.param(Muon, marks=slow_by_default)])
 def test_keras_own_accumulation(tmp_path, optimizer):
   """It counts batches; the name of the saved weights counts updates."""
   model = small_classifier(optimizer(0.01, gradient_accumulation_steps=2), run_eagerly=True)

@@ -1,6 +1,7 @@
 """Heads that read several depths: the loss over all of them, and answers that stop early."""
 
 import dataclasses
+import functools
 import re
 
 import keras
@@ -10,7 +11,7 @@ from scipy import special
 from support import tiny_run
 from support.stacks import slow_by_default
 from support.tiny_records import tiny_config
-from support.tiny_step import one_device
+from support.tiny_step import EAGER_INPUT, eagerly, one_device
 import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertSentenceEncoder
@@ -59,6 +60,12 @@ def model_of(kind, **options):
   labels = ("a", "b", "c") if kind != "regression" else ()
   task = AlbertClassifier.make_task(problem=kind, label_names=labels)
   return AlbertClassifier(CONFIG, task=task, head_options={"classifier_dropout": 0.0}, **options)
+
+
+@functools.cache
+def early_model(kind):
+  """A model of several depths for tests that only ask it: its functions are traced once for all."""
+  return model_of(kind, train_depths=DEPTHS)
 
 
 def kl(p, q):
@@ -118,14 +125,14 @@ def test_replicas_and_micro_batches_make_the_same_update(mirrored_2):
   "kind",
   [
     "classification",
-    "sentence_vectors",
+    pytest.param("sentence_vectors", marks=slow_by_default),
     pytest.param("regression", marks=pytest.mark.slow),
     pytest.param("multi_label", marks=pytest.mark.slow),
   ],
 )
 def test_each_row_has_the_answer_of_the_depth_where_it_stopped(kind):
   x, _ = batch(kind, count=8)
-  model = model_of(kind, train_depths=DEPTHS)
+  model = early_model(kind)
   plain = {depth: model(x, depths=[depth]).numpy() for depth in DEPTHS}
   layers_seen = set()
   for threshold in np.linspace(0, 1, 21):
@@ -146,7 +153,7 @@ def test_each_row_has_the_answer_of_the_depth_where_it_stopped(kind):
 def test_confidence_decides():
   """The largest probability must be above the threshold; a greater depth is not asked then."""
   x, _ = batch("classification", count=20)
-  model = model_of("classification", train_depths=DEPTHS)
+  model = early_model("classification")
   threshold = 0.6
   expected = np.full(20, 4)
   for depth in (2, 1):
@@ -160,7 +167,7 @@ def test_confidence_decides():
 def test_no_row_and_one_row(count):
   x, _ = batch("classification")
   rows = {name: values[:count] for name, values in x.items()}
-  early = model_of("classification", train_depths=DEPTHS).predict_early(rows, threshold=0.5)
+  early = early_model("classification").predict_early(rows, threshold=0.5)
   assert early.outputs.shape == (count, 3)
   assert early.layers.shape == (count,)
 
@@ -181,7 +188,7 @@ class Batches(keras.utils.Sequence):
 
 def test_the_texts_of_an_example_have_its_threshold():
   x, _ = batch("sentence_vectors", count=3)
-  model = model_of("sentence_vectors", train_depths=DEPTHS)
+  model = early_model("sentence_vectors")
   layers = model.predict_early(x, threshold=[1, 0, 1]).layers
   np.testing.assert_array_equal(layers, [[4, 4], [2, 2], [4, 4]])
 
@@ -189,7 +196,7 @@ def test_the_texts_of_an_example_have_its_threshold():
 def test_batches_with_labels_are_answered_as_their_rows():
   """Each row has its own threshold, or all have one."""
   x, y = batch("classification", count=8)
-  model = model_of("classification", train_depths=DEPTHS)
+  model = early_model("classification")
   own = np.array([0, 1] * 4)
   of_rows = model.predict_early(x, threshold=own, batch_size=3)
   assert (of_rows.layers[1::2] == 4).all()
@@ -206,19 +213,21 @@ def test_batches_with_labels_are_answered_as_their_rows():
   np.testing.assert_array_equal(of_one.layers, model.predict_early(x, threshold=0.6).layers)
 
 
+@pytest.mark.filterwarnings(EAGER_INPUT)
 def test_texts_and_the_stored_threshold(tmp_path):
   run = tiny_run.write_pretrained(tmp_path / "run")
   options = {"label_names": ["a", "b"], "train_depths": (2, 4)}
   model = AlbertClassifier.from_pretrained(run, num_hidden_layers=4, **options)
   model.task = dataclasses.replace(model.task, exit_threshold=0.0)
   texts = ["the sky is blue", "grass"]
-  np.testing.assert_array_equal(model.predict_early(texts).layers, [2, 2])
   model.save_pretrained(tmp_path / "tuned")
   again = AlbertClassifier.from_pretrained(tmp_path / "tuned")
-  np.testing.assert_array_equal(again.predict_early(texts).layers, [2, 2])
-  np.testing.assert_array_equal(again.predict_early(texts, threshold=1).layers, [4, 4])
   shallower = AlbertClassifier.from_pretrained(tmp_path / "tuned", num_hidden_layers=3)
-  np.testing.assert_array_equal(shallower.predict_early(texts, threshold=1).layers, [3, 3])
+  with eagerly():
+    np.testing.assert_array_equal(model.predict_early(texts).layers, [2, 2])
+    np.testing.assert_array_equal(again.predict_early(texts).layers, [2, 2])
+    np.testing.assert_array_equal(again.predict_early(texts, threshold=1).layers, [4, 4])
+    np.testing.assert_array_equal(shallower.predict_early(texts, threshold=1).layers, [3, 3])
 
 
 @pytest.mark.parametrize(
@@ -238,7 +247,7 @@ def test_depths_that_cannot_be_trained_are_refused(changes, depths):
 
 def test_what_cannot_stop_early_is_refused():
   x, _ = batch("classification")
-  model = model_of("classification", train_depths=DEPTHS)
+  model = early_model("classification")
   for threshold in (-0.1, 1.1, float("nan"), "high", [[0.5]], [0.5, 2], iter([1, 0])):
     with pytest.raises(UserError, match=f"Received: {re.escape(repr(threshold))}"):
       model.predict_early(x, threshold=threshold)

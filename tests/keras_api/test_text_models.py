@@ -12,6 +12,7 @@ from serving.conftest import TASKS as SPECS
 from support import tiny_run, wordpiece
 from support.columns import Column
 from support.commands.child_processes import start_python
+from support.stacks import slow_by_default
 import tensorflow as tf
 
 from albert_tf import AdamW, AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPreprocessor
@@ -57,6 +58,8 @@ INPUTS = {
   AlbertMaskedLM: ["the [MASK] is [MASK]", "[MASK] sing"],
   AlbertEncoder: TEXTS,
 }
+# Without a head, with one, and with several inputs and outputs.
+QUICK_KINDS = (AlbertEncoder, AlbertClassifier, AlbertQuestionAnswering)
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +205,11 @@ def test_a_file_needs_one_import(run, in_folder):
   np.testing.assert_array_equal(np.load("out.npy"), model.predict(TEXTS, verbose=0))
 
 
-@pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+  "kind",
+  [kind if kind in QUICK_KINDS else pytest.param(kind, marks=slow_by_default) for kind in INPUTS],
+  ids=lambda kind: kind.__name__,
+)
 def test_every_model_from_its_run_to_a_file(kind, run, tmp_path):
   """Head, labels and tokenizer are restored; data, texts and a file's model give the same."""
   model = kind.from_pretrained(source_of(kind, run, tmp_path / "run"))
@@ -409,6 +416,7 @@ def test_what_keras_would_write_wrongly_names_the_remedy(classifier, tmp_path):
   assert not list(tmp_path.iterdir())
 
 
+@slow_by_default
 def test_a_signature_of_ones_own_answers_in_servers_and_in_tensorflow(classifier, in_folder):
   """As the guide says, which the refusal of an `input_signature` names."""
   names = {"model": classifier, "tf": tf}
@@ -491,6 +499,7 @@ def test_labels_that_do_not_exclude_each_other(run, tmp_path, options, labels):
   assert model.task == of_folder.task == keras.saving.load_model(tmp_path / "m.keras").task
 
 
+@slow_by_default
 def test_the_model_of_a_file_exports_its_one_label_with_a_probability(run, tmp_path, capsys):
   model = AlbertClassifier.from_pretrained(run, num_labels=1)
   model.compile("sgd", loss=keras.losses.BinaryCrossentropy(from_logits=True))

@@ -121,6 +121,7 @@ def test_the_form_of_attention_is_chosen_and_logged(changes, options, reason, mo
   assert not reason or reason in messages[0]
 
 
+@pytest.mark.slow
 @needs_call
 def test_dropout_unknown_batches_and_plain_graphs_fall_back(monkeypatch):
   messages = []

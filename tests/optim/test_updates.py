@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from reference.lamb import lamb_step, rate
 from support.goldens import golden, golden_checkpoint
-from support.stacks import needs_host_xla
+from support.stacks import needs_host_xla, slow_by_default
 import tensorflow as tf
 
 from albert_tf import compat
@@ -139,7 +139,9 @@ def initial_values():
 
 
 @needs_host_xla
-@pytest.mark.parametrize("name", ["lamb", "adamw", "muon"])
+@pytest.mark.parametrize(
+  "name", ["lamb", *(pytest.param(name, marks=slow_by_default) for name in ("adamw", "muon"))]
+)
 def test_compiles_with_xla_to_the_same_update(name):
   """TPUs compile the whole step, so the update must not need the host."""
   results = []

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from support.stacks import slow_by_default
 from support.tiny_records import RULES, ids_of
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
@@ -76,6 +77,7 @@ def test_any_position_can_be_the_first(index, two_epochs, start):
   np.testing.assert_array_equal(found, two_epochs[start : start + 160])
 
 
+@slow_by_default
 def test_step_one_million_costs_a_seek(index):
   """Its batches are those of the stream, without reading the four billion examples before."""
   start = 10**6 * 4096
@@ -179,6 +181,7 @@ def test_hosts_evaluate_every_record_once_and_mark_the_filling(paths, hosts):
   assert np.concatenate([batch["number"].numpy() for batch in some]).tolist() == list(range(18))
 
 
+@slow_by_default
 def test_masks_are_asked_for_by_epoch_and_record(index, two_epochs):
   start = NUM_RECORDS - 300
   found = []

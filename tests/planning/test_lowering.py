@@ -27,6 +27,7 @@ def lowered() -> bytes:
   return lower_train_step(CONFIG, ACCUMULATED)
 
 
+@pytest.mark.slow
 @needs_host_xla
 def test_the_whole_step_is_lowered_with_a_loop_over_micro_batches(lowered):
   for operation in (b"dot", b"rsqrt", b"exponential", b"convert", b"while"):

@@ -78,6 +78,7 @@ def test_without_the_line_where_it_was_cut_the_reports_go_on(copied):
   assert [report["step"] for report in read_metrics(str(path))] == [2, 6]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
   checkpoints = tmp_path / "run/checkpoints"
   values = newest_values(copied.output_dir)
@@ -92,6 +93,7 @@ def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
     run_pretraining(copied)
 
 
+@pytest.mark.slow
 def test_a_directory_in_use_is_refused_and_stays_as_it_is(copied, tmp_path):
   lock = DirectoryLock(copied.output_dir)
   lock.acquire()

@@ -79,6 +79,7 @@ def short_record():
   return frame_record(short.SerializeToString())
 
 
+@pytest.mark.slow
 def test_a_run_leaves_the_process_as_it_was(folder, monkeypatch):
   """Keras' precision and TensorFlow's iterator settings do not change; the run's iterators have no tuning thread."""
   policy, device_dataset = keras.layers.Dense(1).dtype_policy, iterators._create_device_dataset
@@ -122,7 +123,9 @@ def test_bad_evaluation_records_are_refused_before_anything_is_written(
   assert not (folder / "run").exists()
 
 
-@pytest.mark.parametrize(("kind", "check_only"), [("damaged", False), ("short", True)])
+@pytest.mark.parametrize(
+  ("kind", "check_only"), [("damaged", False), pytest.param("short", True, marks=pytest.mark.slow)]
+)
 def test_a_bad_record_beyond_the_first_ones_is_named_when_it_is_read(
   folder, tmp_path, kind, check_only
 ):

@@ -41,6 +41,7 @@ def batches(settings, count):
   return [{name: value.numpy() for name, value in next(iterator).items()} for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_training_has_its_own_share_and_evaluation_the_stored_one(settings):
   assert settings.train_predictions == 4 == round(0.4 * settings.max_seq_length)
   assert settings.max_predictions_per_seq == 3

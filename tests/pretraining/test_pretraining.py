@@ -13,6 +13,7 @@ import threading
 
 import numpy as np
 import pytest
+from support.stacks import slow_by_default
 from support.tiny_pretraining import (
   NUM_STEPS,
   after_report,
@@ -102,6 +103,7 @@ def test_held_out_metrics_are_means_over_all_real_predictions(finished):
   assert {name: last[name] for name in expected} == pytest.approx(expected, rel=1e-5)
 
 
+@slow_by_default
 def test_sigterm_saves_and_the_same_settings_continue_bit_for_bit(finished, capfd):
   settings = tiny_settings(finished, "preempted")
   with after_report(6, preempt):
@@ -184,23 +186,22 @@ def test_continuing_with_another_batch_size_keeps_the_data_order(finished):
   assert newest_values(settings.output_dir)["albert_tf/examples_seen"] == 4 * 8 + 2 * 16
 
 
-@pytest.mark.slow  # Two runs.
 @pytest.mark.filterwarnings(EAGER_INPUT)
 def test_a_run_with_muon_continues_bit_for_bit_with_the_same_rates(tmp_path):
   changes = {"name": "muon", "muon_learning_rate": 0.02, "eval_input_files": ()}
   changes |= {"model": tiny_config(num_hidden_layers=1, hidden_dropout_prob=0.1)}
-  changes |= {"num_train_steps": 3, "iterations_per_loop": 1}
+  changes |= {"num_train_steps": 2, "num_warmup_steps": 1, "iterations_per_loop": 1}
   whole, stopped = (tiny_settings(tmp_path, name, **changes) for name in ("whole", "stopped"))
   with eagerly():
     run_pretraining(whole)
-    with after_report(2, preempt):
-      assert run_pretraining(stopped).step == 2
+    with after_report(1, preempt):
+      assert run_pretraining(stopped).step == 1
     # Both rates and the momentum are of the run.
     for other in ({"learning_rate": 0.02}, {"muon_momentum": 0.9}):
       assert with_changes(stopped, **other).identity("") != stopped.identity("")
     with pytest.raises(UserError, match=r"muon_learning_rate 0\.02 → 0\.01"):
       run_pretraining(with_changes(stopped, muon_learning_rate=0.01))
-    assert run_pretraining(stopped).step == 3
+    assert run_pretraining(stopped).step == 2
   assert_equal_ends(whole.output_dir, stopped.output_dir)
   # A matrix of the block has its momentum alone.
   values = newest_values(whole.output_dir)
@@ -212,7 +213,7 @@ def test_a_run_with_muon_continues_bit_for_bit_with_the_same_rates(tmp_path):
 
 
 @pytest.mark.filterwarnings(EAGER_INPUT)
-@pytest.mark.parametrize("name", ["lamb", "muon"])
+@pytest.mark.parametrize("name", ["lamb", pytest.param("muon", marks=slow_by_default)])
 def test_init_checkpoint_gives_weights_but_not_the_optimizer(finished, name):
   before, kernel = newest_values(finished / "whole"), "bert/pooler/dense/kernel"
   changes = {"init_checkpoint": str(finished / "whole"), "eval_input_files": ()}
@@ -392,6 +393,7 @@ LOSSES = [
 ]  # fmt: skip
 
 
+@slow_by_default
 def test_twenty_updates_report_the_pinned_losses(tmp_path):
   steps = {"num_train_steps": 20, "num_warmup_steps": 4, "save_checkpoints_steps": 20}
   settings = tiny_settings(

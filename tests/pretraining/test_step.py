@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from support.goldens import TINY_CONFIG, golden, golden_checkpoint
-from support.stacks import needs_addons, needs_host_xla
+from support.stacks import needs_addons, needs_host_xla, slow_by_default
 from support.tiny_records import SPEC, random_examples, tiny_config, write_records
 from support.tiny_step import (
   EAGER_INPUT,
@@ -47,23 +47,27 @@ def assert_same_weights(found, expected):
 ONE_LAYER = tiny_config(num_hidden_layers=1)
 
 
-@pytest.fixture(scope="module", params=["lamb", "muon"])
+@pytest.fixture(scope="module", params=["lamb", pytest.param("muon", marks=slow_by_default)])
 def optimizer_config(request):
   return dataclasses.replace(OPTIMIZER, name=request.param)
 
 
 @pytest.fixture(scope="module")
 def reference_weights(index, optimizer_config):
-  """Weights after 5 updates with batches of 32 on one device in one piece, computed without a graph."""
+  """Weights after 3 updates with batches of 32 on one device in one piece, computed without a graph."""
   step, variables, _ = make_step(one_device(), ONE_LAYER, optimizer_config, global_batch_size=32)
   with eagerly():
-    step.run(distributed_iterator(one_device(), index, 32), tf.constant(5))
+    step.run(distributed_iterator(one_device(), index, 32), tf.constant(3))
   return values_of(variables)
 
 
 @pytest.mark.parametrize(
   ("replicas", "micro_batches"),
-  [(2, 2), pytest.param(1, 4, marks=pytest.mark.slow), pytest.param(2, 1, marks=pytest.mark.slow)],
+  [
+    (1, 4),
+    pytest.param(2, 2, marks=slow_by_default),
+    pytest.param(2, 1, marks=pytest.mark.slow),
+  ],
 )
 def test_the_update_is_that_of_the_whole_batch(
   mirrored_2, index, optimizer_config, reference_weights, replicas, micro_batches
@@ -72,7 +76,7 @@ def test_the_update_is_that_of_the_whole_batch(
   sizes = {"global_batch_size": 32, "gradient_accumulation_steps": micro_batches}
   step, variables, _ = make_step(strategy, ONE_LAYER, optimizer_config, **sizes)
   iterator = distributed_iterator(strategy, index, 32)
-  for updates in (2, 3):
+  for updates in (1, 2):
     step.run(iterator, tf.constant(updates))
   assert_same_weights(values_of(variables), reference_weights)
 
@@ -100,6 +104,7 @@ def step_of_two_depths(index):
   return step, optimizer, distributed_iterator(one_device(), index, 16)
 
 
+@slow_by_default
 def test_one_trace_for_all_depths_and_metrics_add_up(step_of_two_depths):
   step, optimizer, iterator = step_of_two_depths
   for updates in (1, 3, 2):
@@ -115,6 +120,7 @@ def test_one_trace_for_all_depths_and_metrics_add_up(step_of_two_depths):
   assert averages["update_norm"] > 0
 
 
+@slow_by_default
 def test_the_wait_for_a_batch_is_measured_before_the_step_begins(step_of_two_depths):
   """Else a processor with one thread counts the step as waiting: 98 % of the time in one run."""
   step, _, iterator = step_of_two_depths
@@ -178,6 +184,7 @@ def test_dropout_is_a_function_of_seed_step_and_micro_batch(index):
     assert np.abs(first - different).max() > 1e-4
 
 
+@slow_by_default
 @pytest.mark.stack
 def test_an_update_also_reads_one_shallower_depth_by_seed_and_step(index):
   """It equals the update that has this depth and the deepest alone."""
@@ -214,6 +221,7 @@ def test_the_gradient_of_two_depths_is_their_mean_by_depth(index):
   np.testing.assert_allclose(both.sums, deepest.sums, rtol=1e-5)
 
 
+@slow_by_default
 @pytest.mark.stack
 def test_the_encoder_learns_masked_lm_alone_until_the_sentence_loss_joins(index):
   """Gradients: masked LM's and a thousandth of the sentence loss's before, both in full after."""
@@ -249,7 +257,7 @@ def test_xla_makes_the_same_update(index, optimizer_config, reference_weights):
   step, variables, _ = make_step(
     one_device(), ONE_LAYER, optimizer_config, global_batch_size=32, **options
   )
-  step.run(distributed_iterator(one_device(), index, 32), tf.constant(5))
+  step.run(distributed_iterator(one_device(), index, 32), tf.constant(3))
   assert_same_weights(values_of(variables), reference_weights)
 
 

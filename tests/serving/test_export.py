@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 from reference import tokenization as reference
+from support.stacks import slow_by_default
 from support.tiny_run import as_bytes
 import tensorflow as tf
 
@@ -140,6 +141,7 @@ def test_strings_give_what_ids_give(fill_mask, encoder, tokenizer) -> None:
     np.testing.assert_allclose(encoded[name], array, atol=1e-6)
 
 
+@slow_by_default
 def test_many_masks_are_answered_in_chunks(fill_mask, monkeypatch, run_dir) -> None:
   """A row with many masks would give all rows as many logits: chunks have equal results."""
   rows = np.array([b"[MASK] sky [MASK] " * 3, b"the [MASK]", b"none"] * 3, object)

@@ -36,9 +36,6 @@ INPUTS = {
   "squad_2.0": QUESTIONS,
 }
 
-# The others take seconds each.
-QUICK_KINDS = ("pair",)
-
 
 def loaded(exported, key):
   """The Keras model of an export."""
@@ -47,11 +44,9 @@ def loaded(exported, key):
   return open_model(kind, made.source)
 
 
+@pytest.mark.slow  # An export each.
 @needs_int8
-@pytest.mark.parametrize(
-  "key",
-  [key if key in QUICK_KINDS else pytest.param(key, marks=pytest.mark.slow) for key in INPUTS],
-)
+@pytest.mark.parametrize("key", INPUTS)
 def test_an_int8_export_of_every_kind_passes_all_checks(key, exported, tmp_path, capsys):
   model = loaded(exported, key)
   path = tmp_path / "1"
@@ -66,6 +61,7 @@ def test_an_int8_export_of_every_kind_passes_all_checks(key, exported, tmp_path,
   assert not getattr(model, "encoder", model).served_blocks
 
 
+@pytest.mark.slow
 def test_a_bfloat16_export_holds_weights_of_16_bits(exported, tmp_path):
   model = loaded(exported, "pair")
   model.export(tmp_path / "1", precision="bfloat16", calibration=PAIRS)

@@ -81,6 +81,7 @@ def test_answers(key: str, exported) -> None:
     model.answer(QUESTIONS, TEXTS[:1])
 
 
+@pytest.mark.slow
 def test_tags(exported) -> None:
   model = loaded(exported("tags"))
   texts = [*TEXTS, "the sky " * 200]

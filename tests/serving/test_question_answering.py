@@ -38,7 +38,8 @@ def fine_tuned_answers(task, model, tokenizer):
   return features, decode(features, outputs)
 
 
-@pytest.mark.parametrize("key", [pytest.param("squad_1.1", marks=pytest.mark.slow), "squad_2.0"])
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["squad_1.1", "squad_2.0"])
 def test_answers_equal_those_of_fine_tuning(key, exported, tokenizer) -> None:
   task, model, _, session, _ = exported(key)
   features, decoded = fine_tuned_answers(task, model, tokenizer)
@@ -68,6 +69,7 @@ def test_answers_equal_those_of_fine_tuning(key, exported, tokenizer) -> None:
   assert not outputs["truncated"].any()
 
 
+@pytest.mark.slow
 def test_contexts_are_read_up_to_a_limit(exported) -> None:
   texts = as_bytes([LONG * 40, (LONG + " ") * 600, "ÿ", "a\x00b"])
   inputs = {"question": as_bytes(["sky"] * 4), "context": texts}

@@ -52,13 +52,13 @@ def small_batches(monkeypatch):
   ("kind", "signature", "rows"),
   [
     ("pair", "serving_default", OF_PAIRS),
-    ("labels", "early_exit", OF_PAIRS),
+    pytest.param("labels", "early_exit", OF_PAIRS, marks=pytest.mark.slow),
     ("value", "serving_default", OF_PAIRS),
     ("vectors", "serving_default", OF_PAIRS),
-    ("squad_2.0", "serving_default", OF_QUESTIONS),
-    ("choice", "serving_default", OF_CHOICES),
-    ("tags", "serving_default", OF_PAIRS),
-    ("tags", "words", OF_WORDS),
+    pytest.param("squad_2.0", "serving_default", OF_QUESTIONS, marks=pytest.mark.slow),
+    pytest.param("choice", "serving_default", OF_CHOICES, marks=pytest.mark.slow),
+    pytest.param("tags", "serving_default", OF_PAIRS, marks=pytest.mark.slow),
+    pytest.param("tags", "words", OF_WORDS, marks=pytest.mark.slow),
     ("fill_mask", "serving_default", OF_MASKS),
     ("encoder", "pairs", OF_PAIRS),
   ],
@@ -94,6 +94,7 @@ def test_each_row_has_the_answer_that_it_has_alone(exported, tmp_path, kind, sig
         assert value == same[name] == decoded(expected.tolist())
 
 
+@pytest.mark.slow
 def test_columns_are_matched_in_order_and_choices_have_one_each(exported, tmp_path):
   of_lists = write_json(tmp_path / "lists.jsonl", [{"q": "the _", "c": ["sky", "grass"]}])
   table = tmp_path / "columns.csv"

@@ -62,9 +62,8 @@ def test_fill_mask(tmp_path: pathlib.Path, run_dir: str, model, tokenizer: WordP
   assert results[1].detail.endswith("of TensorFlow Text: WordpieceTokenizeWithOffsets")
 
 
-@pytest.mark.parametrize(
-  "vocabulary", [pytest.param("vocab.txt", marks=pytest.mark.slow), "vocab_chinese.txt"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("vocabulary", ["vocab.txt", "vocab_chinese.txt"])
 def test_straight_from_a_tf_hub_module(tmp_path: pathlib.Path, model, tokenizer, vocabulary: str):
   """As Google's are, unpacked: no sentence-order head, and a vocabulary under a name of its own."""
   assets = tmp_path / "assets"

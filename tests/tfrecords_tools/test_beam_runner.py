@@ -49,6 +49,7 @@ def make_beam(tiny_tokenizer):
   )
 
 
+@pytest.mark.slow
 def test_a_failed_pipeline_runs_again_to_the_bytes_of_the_local_runner(
   corpus, make_beam, tmp_path, monkeypatch
 ):

@@ -508,6 +508,7 @@ def texts(tmp_path_factory):
   return folder
 
 
+@pytest.mark.slow
 def test_every_documented_value_runs_to_the_end_and_again(texts, tiny_model, tmp_path):
   lists = []
   for number, (flag, value) in enumerate(_FLAG_VALUES):

@@ -14,6 +14,7 @@ import pytest
 from support.commands.child_processes import words
 from support.commands.command_runs import write_inputs
 from support.commands.script_runs import run_command
+from support.stacks import slow_by_default
 
 from albert_tf import compat, tpu_host
 from albert_tf.errors import EXIT_USER_ERROR
@@ -77,9 +78,9 @@ def start(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ("chips", "variables"),
   [
-    (False, _EXPORTED),
+    pytest.param(False, _EXPORTED, marks=slow_by_default),
     pytest.param(True, _EXPORTED | _HIDDEN, marks=pytest.mark.slow),
-    (True, {}),
+    pytest.param(True, {}, marks=slow_by_default),
   ],
 )
 def test_libtpu_is_loaded_for_this_machines_chips_alone(start, chips, variables):

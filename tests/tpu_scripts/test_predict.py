@@ -38,6 +38,7 @@ def write_table(path: pathlib.Path, count: int, *more_lines: str) -> str:
   return str(path)
 
 
+@pytest.mark.slow
 def test_answers_and_what_is_printed(
   saved_model: str, commands: ForkedCommands, tmp_path: pathlib.Path
 ) -> None:

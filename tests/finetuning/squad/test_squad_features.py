@@ -57,6 +57,7 @@ def test_alignment_and_context_equal_the_originals(golden):
     assert best == expected["token_is_max_context"]
 
 
+@pytest.mark.slow
 def test_every_question_of_real_files_converts(shared_dir):
   tokenizer = AlbertTokenizer.from_pretrained(str(shared_dir / "data/vocab/30k-clean.model"))
   for name, count in (("train-subset-v2.0.json", 4719), ("dev-half-v2.0.json", 6078)):

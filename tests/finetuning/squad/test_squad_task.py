@@ -62,6 +62,7 @@ def test_losses_are_the_originals():
   np.testing.assert_allclose(ours, squad2_loss(outputs, starts, ends, impossible), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(EAGER_INPUT)
 def test_the_originals_checkpoint_answers(tmp_path, tokenizer):
   """Predicts with a checkpoint of the original's code, for files with and without answers."""

@@ -28,7 +28,7 @@ class Run(NamedTuple):
 
 
 @functools.cache
-def _commands(emulated_gpus: int = 1) -> ForkedCommands:
+def _commands(emulated_gpus: int) -> ForkedCommands:
   """One process with TensorFlow loaded for all commands of this test run."""
   commands = ForkedCommands(emulated_gpus=emulated_gpus)
   atexit.register(commands.__exit__)
@@ -43,7 +43,7 @@ def run_command(path: str, *arguments: Any, **environment: str) -> subprocess.Co
   """
   if environment:
     return _new_process(path, *map(str, arguments), **environment)
-  done = _commands().run(path, *arguments)
+  done = _commands(1).run(path, *arguments)
   return subprocess.CompletedProcess([path, *arguments], done.status or 0, done.stdout, done.stderr)
 
 
