@@ -359,11 +359,14 @@ def test_a_signal_is_a_request(number, capsys):
 
 
 _HANGS_UP = """
+import signal
 import sys
 import time
 
 from albert_tf.runs.interruption import stop_on_signal
 
+# The tests may have been started with `nohup`.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 with stop_on_signal() as stop:
   print("ready", flush=True)
   while not stop.is_set():
