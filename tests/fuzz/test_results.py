@@ -9,6 +9,7 @@ import tempfile
 import types
 from typing import Any
 
+from absl import logging
 from fuzz.fuzzing import fuzz
 from hypothesis import strategies as st
 import pytest
@@ -51,7 +52,10 @@ COMMANDS = st.fixed_dictionaries(
 @pytest.fixture(scope="module")
 def finetune_command() -> Any:
   sys.path[:0] = SCRIPT_FOLDERS
+  verbosity = logging.get_verbosity()
   yield importlib.import_module("finetune_command")
+  # An export hides warnings until the command ends; here the other tests follow.
+  logging.set_verbosity(verbosity)
   del sys.path[: len(SCRIPT_FOLDERS)]
 
 
