@@ -284,6 +284,11 @@ def _write_tables(folder: pathlib.Path) -> None:
   (folder / "new").mkdir()
   for name in ("train.csv", "dev.csv", "new.csv", "new/1.csv"):
     (folder / name).write_text(f"review,stars\n{rows}")
+  sections = '"Notes,Returns"', "Returns", '""', "Notes"
+  overlapping = "".join(
+    f"{text},{names}\n" for (text, _), names in zip(reviews, sections * 16, strict=True)
+  )
+  (folder / "sections.csv").write_text(f"text,sections\n{overlapping}")
   questions = "".join(
     f"the sky is blue,what is blue?,sky,grass,birds,{'ABC'[i % 3]}\n" for i in range(32)
   )
