@@ -265,6 +265,17 @@ def test_the_advice_for_too_little_text_makes_records(tiny_model, tmp_path):
   assert "eval" not in done.stdout
 
 
+def test_text_without_spaces_is_refused_until_each_token_is_a_word(create, tmp_path):
+  """As proteins: a line is one word, and no row has a place for a mask of all of it."""
+  path = tmp_path / "proteins.txt"
+  path.write_text("renvisolanturdelmo" * 12 + "\n\n" + "solturenvidelanmo" * 12 + "\n")
+  choices = dataclasses.replace(_CHOICES, sentence_pair="none", eval_fraction=0.0)
+  with pytest.raises(UserError, match=rf"Received: .* {path}.*--whole_word=none"):
+    create("out", [str(path)], choices=choices)
+  by_token = dataclasses.replace(choices, whole_word="none")
+  assert create("out", [str(path)], choices=by_token).num_records("train") > 0
+
+
 def test_text_that_is_held_out_by_the_length_of_a_document_is_told(create, tmp_path):
   """A share of documents: here one of three, which is longer than the others together."""
   long, short = _write_texts(tmp_path, [40, 3])

@@ -181,13 +181,21 @@ def _existing_folder(directory: str) -> str:
 
 
 def _check_result(result: Result, job: Job) -> None:
-  """Raises `UserError` where a split has no instances."""
+  """Raises `UserError` where a split has no instances, or most of training have no masked token."""
   num_train = result.statistics["train"].num_instances
   num_eval = result.statistics["eval"].num_instances
   needs_eval = job.settings.eval_fraction > 0
   if num_train and (num_eval or not needs_eval):
+    # A word of more tokens than a row may have predictions is never masked.
+    num_unmasked = result.statistics["train"].num_unmasked
+    if job.settings.masked_lm_prob > 0 and num_unmasked > num_train / 2:
+      raise UserError(
+        f"Instances must have masked tokens. Received: {num_unmasked:,} of {num_train:,} without "
+        f"any, from {job.paths[0]} …: words of so many tokens are never masked. Give "
+        "--whole_word=none, which takes each token for a word, or --masked_lm_prob=0 to mask nothing."
+      )
     return
-  advice = "Check --input and --input_format"
+  advice = "Check --input and --input_format; text without spaces needs --whole_word=none"
   if num_train or num_eval:
     advice += "; pass --eval_fraction=0 to hold nothing out"
   raise UserError(

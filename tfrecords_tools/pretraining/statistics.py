@@ -109,6 +109,11 @@ class Statistics:
   def num_instances(self) -> int:
     return int(self.histograms["labels"].sum())
 
+  @property
+  def num_unmasked(self) -> int:
+    """The number of instances without a prediction."""
+    return int(self.histograms["predictions"][0])
+
   def to_json(self) -> Json:
     """For a file; sparse, so that it stays small.
 
