@@ -51,7 +51,7 @@ def plain_attention(
 
   Reference: arXiv 1706.03762, equation 1.
   """
-  context = attend(
+  context = attention_by_head(
     _swap_middle_axes(query),
     _swap_middle_axes(key),
     _swap_middle_axes(value),
@@ -62,7 +62,7 @@ def plain_attention(
   return _swap_middle_axes(context)
 
 
-def attend(
+def attention_by_head(
   query: tf.Tensor,
   key: tf.Tensor,
   value: tf.Tensor,
@@ -304,10 +304,12 @@ class PackedLayout(TextLayout):
     value = tf.gather(tf.reshape(value, [-1, width]), vectors)
     if query.shape.rank == 4:
       query = _swap_middle_axes(query)
-      context = attend(query, key, value, self.bias, dropout_rate=dropout_rate, seed=seed)
+      context = attention_by_head(
+        query, key, value, self.bias, dropout_rate=dropout_rate, seed=seed
+      )
       return _swap_middle_axes(context)
     query = tf.gather(tf.reshape(query, [-1, width]), vectors)
-    context = attend(query, key, value, self.bias, dropout_rate=dropout_rate, seed=seed)
+    context = attention_by_head(query, key, value, self.bias, dropout_rate=dropout_rate, seed=seed)
     return self._packed_context(context)
 
   def attend_joined(
@@ -331,7 +333,7 @@ class PackedLayout(TextLayout):
     query_rows = self.rows
     if positions is not None:
       query_rows = tf.gather(self.rows, positions, batch_dims=1)
-    context = attend(
+    context = attention_by_head(
       part(0, query_rows),
       part(1, self.rows),
       part(2, self.rows),

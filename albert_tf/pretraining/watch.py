@@ -67,8 +67,8 @@ class TrainingWatch:
     # A model needs some updates after the warm-up: a twentieth of the run, 300 to 5,000.
     grace = min(5_000, max(300, settings.num_train_steps // 20))
     self._next_warning = settings.optimizer.num_warmup_steps + grace
-    # With 2 to 6 layers Muon left the plateau at every rate that was tried. LAMB and AdamW, and
-    # Muon with 12 layers, left it below some rate of LAMB alone.
+    # With 2 to 6 layers Muon left the plateau at every rate that was tried, LAMB and AdamW only at
+    # low rates. With 12 layers Muon needed a low rate for LAMB, which updates the rest.
     self._advice = "Try a third of --learning_rate, or --optimizer=muon in a new --output_dir"
     if settings.optimizer.name == "muon":
       self._advice = "Try a third of --learning_rate and of --muon_learning_rate"

@@ -190,9 +190,10 @@ def _check_result(result: Result, job: Job) -> None:
     num_unmasked = result.statistics["train"].num_unmasked
     if job.settings.masked_lm_prob > 0 and num_unmasked > num_train / 2:
       raise UserError(
-        f"Instances must have masked tokens. Received: {num_unmasked:,} of {num_train:,} without "
-        f"any, from {job.paths[0]} …: words of so many tokens are never masked. Give "
-        "--whole_word=none, which takes each token for a word, or --masked_lm_prob=0 to mask nothing."
+        f"Instances must have masked tokens. Received: {len(job.paths)} file(s), the first "
+        f"{job.paths[0]}, of which {num_unmasked:,} of {num_train:,} instances have none, as their "
+        "words have too many tokens. Give --whole_word=none, which takes each token for a word, or "
+        "--masked_lm_prob=0 to mask nothing."
       )
     return
   advice = "Check --input and --input_format; text without spaces needs --whole_word=none"
