@@ -5,8 +5,10 @@ A classifier and a model of sentence vectors, both of random weights, answer sen
 32. Loading a model is not counted; reading the table and writing the answers are. Prints one JSON line: for each model
 texts a second of each side, and the largest difference of their answers.
 
+With `--precision` the command answers by a model of fewer bits; the others stay float32.
+
 Example:
-  python benchmarks/predict_texts.py --size=base
+  python benchmarks/predict_texts.py --size=base --precision=int8
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +30,12 @@ from albert_tf.configs import AlbertConfig
 _SIZE = flags.DEFINE_string("size", "base", "The model's size.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Rounds; the median counts.", lower_bound=1)
 _NUM_SENTENCES = flags.DEFINE_integer("sentences", 2000, "Number of sentences.", lower_bound=2)
+_PRECISION = flags.DEFINE_enum(
+  "precision", "float32", ["float32", "bfloat16", "int8"], "Precision of the command's model."
+)
 _MAX_TOKENS = 128
 _THEIR_BATCH = 32
+_NUM_CALIBRATION_TEXTS = 200
 _LABELS = ("no", "yes")
 
 # Answers all texts; returns the probability of "yes" [texts], or the vectors [texts, H].
@@ -49,7 +55,12 @@ def _measure() -> Mapping[str, Any]:
     for kind, sides_of in {"classes": _sides_of_classes, "vectors": _sides_of_vectors}.items():
       sides = sides_of(f"{folder}/{kind}", vocabulary, table, sentences)
       figures[kind] = _figures(sides, len(sentences))
-  return {"size": _SIZE.value, "sentences": len(sentences), **figures}
+  return {
+    "size": _SIZE.value,
+    "precision": _PRECISION.value,
+    "sentences": len(sentences),
+    **figures,
+  }
 
 
 def _sides_of_classes(
@@ -59,7 +70,7 @@ def _sides_of_classes(
 
   task = AlbertClassifier.make_task(label_names=_LABELS, max_seq_length=_MAX_TOKENS)
   model = _random_model(AlbertClassifier, vocabulary, task=task)
-  sides = {"predict.py": _command(model, folder, table, "probabilities")}
+  sides = {"predict.py": _command(model, folder, table, "probabilities", sentences)}
   if importlib.util.find_spec("transformers"):
     import transformers
 
@@ -81,7 +92,7 @@ def _sides_of_vectors(
   from albert_tf import AlbertSentenceEncoder
 
   model = _random_model(AlbertSentenceEncoder, vocabulary)
-  sides = {"predict.py": _command(model, folder, table, "vector")}
+  sides = {"predict.py": _command(model, folder, table, "vector", sentences)}
   if importlib.util.find_spec("sentence_transformers"):
     import sentence_transformers
     from sentence_transformers.sentence_transformer import modules
@@ -107,12 +118,18 @@ def _random_model(kind: Any, vocabulary: str, **options: Any) -> Any:
   return kind(config, preprocessor=preprocessor, **options)
 
 
-def _command(model: Any, folder: str, table: str, output: str) -> Side:
+def _command(model: Any, folder: str, table: str, output: str, sentences: Sequence[str]) -> Side:
   """What the command does after its start."""
   from albert_tf.serving.loaded_model import open_version
   from albert_tf.serving.table_answers import TableModel, answer_tables
 
-  model.export(f"{folder}/export/1")
+  calibration = None
+  if _PRECISION.value != "float32":
+    calibration = list(sentences[:_NUM_CALIBRATION_TEXTS])
+  # Random weights give every text nearly equal probabilities, so their labels need not agree.
+  model.export(
+    f"{folder}/export/1", precision=_PRECISION.value, calibration=calibration, min_agreement=-1
+  )
   answering = TableModel(open_version(f"{folder}/export"), outputs=[output])
   path = f"{folder}/answers.npy"
 
