@@ -259,6 +259,21 @@ def test_labels_that_overlap_and_do_not_fit(tmp_path, train, evaluation, options
     ).features("eval")
 
 
+def test_texts_that_are_in_training_and_evaluation_are_counted(tmp_path, caplog):
+  train = write(tmp_path / "train.csv")
+  both = write(tmp_path / "both.csv", [ROWS[0], ROWS[1] | {"answer": "another"}])
+  apart = write(tmp_path / "apart.csv", [ROWS[1] | {"answer": "another"}])
+  task_of(COLUMNS, train=train, eval=both, test=apart)
+  assert f"{both}: 1 of 2 eval rows" in caplog.text
+  assert apart not in caplog.text
+
+
+def test_twin_rows_on_both_sides_of_a_held_out_part_are_counted(tmp_path, caplog):
+  train = write(tmp_path / "train.csv", [ROWS[0]] * 10 + [ROWS[1]] * 10)
+  task_of(COLUMNS, train=train)
+  assert f"{train}: 2 of 2 eval rows" in caplog.text
+
+
 def test_rows_without_any_label_are_kept_and_counted(tmp_path, caplog):
   rows = [{"text": "x", "labels": None}, {"text": "y", "labels": ["a"]}]
   with caplog.at_level("INFO", logger="absl"):

@@ -198,6 +198,8 @@ def table_task(
     return table_examples(table, columns, labelled=split != "test", kind=kind)
 
   splits = read_splits(tables, read, eval_fraction=eval_fraction)
+  sources = sources_of(tables)
+  _warn_of_known_texts(splits, sources)
   if kind != "regression":
     label_names = _class_names(splits.get("train", ()), kind, label_names)
     for split, examples in splits.items():
@@ -220,8 +222,26 @@ def table_task(
     metrics=_METRICS[kind],
     best_metric=best_metric,
     class_weights=weights,
-    sources=sources_of(tables),
+    sources=sources,
   )
+
+
+def _warn_of_known_texts(
+  splits: Mapping[str, Sequence[TextExample]], sources: Mapping[str, str]
+) -> None:
+  """Warns of evaluation and test rows whose texts are training rows, too."""
+  known = {(example.text, example.text_pair) for example in splits.get("train", ())}
+  for split, examples in splits.items():
+    num_known = sum((example.text, example.text_pair) in known for example in examples)
+    if num_known and split != "train":
+      logging.warning(
+        "%s: %d of %d %s rows have the texts of training rows. Their scores say little of new "
+        "texts: remove them from one side",
+        sources[split],
+        num_known,
+        len(examples),
+        split,
+      )
 
 
 def _of_class(example: TextExample, names: Sequence[str]) -> TextExample:
