@@ -259,6 +259,13 @@ def test_labels_that_overlap_and_do_not_fit(tmp_path, train, evaluation, options
     ).features("eval")
 
 
+def test_a_label_whose_rows_were_all_held_out_needs_evaluation_data(tmp_path):
+  train = write(tmp_path / "train.csv", [{"text": f"{i}", "label": f"{i}"} for i in range(10)])
+  task = task_of(ONE_TEXT, train=train)
+  with pytest.raises(UserError, match="name evaluation data"):
+    task.gold("eval")
+
+
 def test_texts_that_are_in_training_and_evaluation_are_counted(tmp_path, caplog):
   train = write(tmp_path / "train.csv")
   both = write(tmp_path / "both.csv", [ROWS[0], ROWS[1] | {"answer": "another"}])

@@ -431,9 +431,12 @@ class LabelledTask(FineTuningTask):
       except (KeyError, TypeError, ValueError) as error:
         names = ", ".join(self.labels.names)
         allowed = f"one of {names}" if names else "finite numbers"
+        remedy = "Fix the file, or name another column"
+        if names and split == "eval" and self.sources.get("eval") == self.sources.get("train"):
+          remedy = "All rows of this label were held out: name evaluation data with each label"
         raise UserError(
           f"Labels of {split} data must be {allowed}. Received: {error} in the example with the id "
-          f"{example.id}{of_file}. Fix the file, or name another column."
+          f"{example.id}{of_file}. {remedy}."
         ) from error
     return np.array(values)
 
