@@ -126,6 +126,12 @@ class DirectoryLock:
       raise self._refusal(
         _read(self._path), f"Stop that run, or choose another {self._flag}"
       ) from error
+    except OSError as error:
+      os.close(descriptor)
+      raise UserError(
+        "The file system of a directory must have locks, so that one process alone writes in it. Received: "
+        f"{error} for {self._path}. Mount it with locks (Lustre: -o flock), or choose another {self._flag}."
+      ) from error
     return descriptor
 
   def _keep_renewing(self) -> None:

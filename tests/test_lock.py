@@ -61,6 +61,15 @@ def test_a_full_disk_is_told_with_the_path(tmp_path, monkeypatch):
     DirectoryLock(str(tmp_path)).acquire()
 
 
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+  def unknown(descriptor, operation):
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+  monkeypatch.setattr(locks.fcntl, "flock", unknown)
+  with pytest.raises(UserError, match=r"must have locks.*for .*/lock\.json.*--output_dir"):
+    DirectoryLock(str(tmp_path)).acquire()
+
+
 def test_a_live_process_is_respected_and_a_dead_one_is_not_waited_for(tmp_path):
   holder = hold(tmp_path)
   assert holder.stdout.readline() == "took\n"

@@ -274,21 +274,27 @@ def _report(lines: Iterable[str], output_dir: str) -> None:
 
 
 def _export(task: "FineTuningTask", request: Request) -> None:
-  """Exports the weights that results.json is of, unless the newest version has them."""
+  """Exports the weights that results.json is of, unless a version has them in this precision."""
   from albert_tf.finetuning.results import EXPORTED_VERSION
   from albert_tf.keras_api.tasks import open_model
+  from albert_tf.serving.check import PRECISION
 
   folder = os.path.join(request.output_dir, "saved_model")
   results_path = os.path.join(request.output_dir, RESULTS_FILE)
   results = json_files.read(results_path)
   versions = [int(name) for name in files.listdir(folder) if name.isdigit()]
-  # A command that is started again leaves its finished run as it is.
-  if results.get(EXPORTED_VERSION) in versions:
-    return
   newest = max(versions, default=0)
+  difference = "weights"
+  if results.get(EXPORTED_VERSION) in versions:
+    path = os.path.join(folder, str(results[EXPORTED_VERSION]), PRECISION)
+    precision = json_files.find(path).get("precision", "float32")
+    # A command that is started again leaves its finished run as it is.
+    if precision == request.precision:
+      return
+    difference = f"numbers, {precision}"
   if not request.export:
     if versions:
-      print(f"SavedModel: {folder}/{newest} has other weights; --export makes a new version.")
+      print(f"SavedModel: {folder}/{newest} has other {difference}; --export makes a new version.")
     return
   # Hide TensorFlow's messages of saving.
   logging.set_verbosity(logging.ERROR)

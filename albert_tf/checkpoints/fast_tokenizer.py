@@ -47,7 +47,7 @@ def tokenizer_json(model: bytes, config: TokenizerConfig) -> str | None:
       "type": "Unigram",
       "unk_id": proto.trainer_spec.unk_id,
       "vocab": _scores(proto),
-      "byte_fallback": False,
+      "byte_fallback": proto.trainer_spec.byte_fallback,
     },
   }
   return json.dumps(values, ensure_ascii=False) + "\n"

@@ -32,6 +32,7 @@ HEADER_BYTES = 12
 FOOTER_BYTES = 4
 _LENGTH = struct.Struct("<Q")
 _MASK_DELTA = 0xA282EAD8
+_GZIP = b"\x1f\x8b"  # How a compressed file begins.
 
 
 # Features to an Example.
@@ -167,6 +168,8 @@ def _read_data(stream: IO[bytes], header: bytes, num_bytes: int) -> bytes:
   """The data behind a header, in a file of `num_bytes`; raises `ValueError` if it is damaged."""
   # The length first: without its checksum it may be anything.
   if len(header) < HEADER_BYTES or header[8:] != masked_crc32c(header[:8]):
+    if header.startswith(_GZIP):
+      raise ValueError("compressed by gzip, which nothing here reads")
     raise ValueError("the checksum of the length does not match")
   (length,) = _LENGTH.unpack_from(header)
   body = stream.read(min(length + FOOTER_BYTES, num_bytes))  # Else it might be beyond all memory.

@@ -38,16 +38,26 @@ class Agreement:
       mean cosine, and of values the correlation.
     largest, mean: differences of probabilities; of values or of the numbers of vectors, if these are
       the answers.
+    labels: label → how many answers of float32 have it, and how many of these the others have too.
   """
 
   share: float
   largest: float
   mean: float
+  labels: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
   def __str__(self) -> str:
-    return (
+    text = (
       f"agreement {self.share:.4f}, largest difference {self.largest:.4f}, mean {self.mean:.5f}"
     )
+    if self.labels:
+      # A rare label may be lost while the share of all answers stays high.
+      name = min(self.labels, key=lambda name: self.labels[name][1] / self.labels[name][0])
+      num_given, num_kept = self.labels[name]
+      text += (
+        f"; of a label at least {num_kept / num_given:.4f}: {num_kept} of {num_given} for {name}"
+      )
+    return text
 
 
 class Calibration(NamedTuple):
@@ -65,8 +75,10 @@ class Measured(NamedTuple):
 
   def report(self, precision: str) -> dict[str, Any]:
     """What the export keeps of it."""
-    agreement = dataclasses.asdict(self.agreement) if self.agreement else None
-    return {"precision": precision, "agreement": agreement}
+    if self.agreement is None:
+      return {"precision": precision, "agreement": None}
+    agreement = dataclasses.asdict(self.agreement)
+    return {"precision": precision, "agreement": agreement, "summary": str(self.agreement)}
 
 
 def measure(
@@ -192,14 +204,38 @@ def _agreement(
   (numbers, decisions), (other_numbers, other_decisions) = found
 
   differences = np.abs(numbers - other_numbers)
+  labels: dict[str, tuple[int, int]] = {}
   if decisions is not None:
     share = np.mean(decisions == other_decisions)
+    labels = _label_counts(model, decisions, other_decisions)
   elif numbers.shape[1] == 1:
     share = np.corrcoef(numbers[:, 0], other_numbers[:, 0])[0, 1]
   else:
     lengths = np.linalg.norm(numbers, axis=1) * np.linalg.norm(other_numbers, axis=1)
     share = np.mean(np.sum(numbers * other_numbers, axis=1) / np.maximum(lengths, 1e-12))
-  return Agreement(float(share), float(differences.max()), float(differences.mean()))
+  return Agreement(float(share), float(differences.max()), float(differences.mean()), labels)
+
+
+def _label_counts(
+  model: Any, decisions: np.ndarray, others: np.ndarray
+) -> dict[str, tuple[int, int]]:
+  """`Agreement.labels` of two arrays of decisions; empty for a model without names of labels."""
+  names = model.task.label_names
+  if not names:
+    return {}
+  if model.task.kind == "multi_label":
+    has_label = decisions.reshape(-1, len(names))  # [texts, labels]
+    others_have = others.reshape(-1, len(names))
+  else:
+    has_label = decisions[:, np.newaxis] == np.arange(len(names))
+    others_have = others[:, np.newaxis] == np.arange(len(names))
+  num_given = has_label.sum(axis=0)
+  num_kept = (has_label & others_have).sum(axis=0)
+  return {
+    name: (int(given), int(kept))
+    for name, given, kept in zip(names, num_given, num_kept, strict=True)
+    if given
+  }
 
 
 class _Answers(NamedTuple):

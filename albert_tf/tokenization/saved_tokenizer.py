@@ -5,6 +5,7 @@ It is the only vocabulary in a folder that transformers 5 saves.
 
 import base64
 from collections.abc import Mapping
+import re
 from typing import Any
 
 from sentencepiece import sentencepiece_model_pb2 as model_proto
@@ -15,6 +16,7 @@ from albert_tf.errors import UserError
 NEVER = -1e4  # A score so low that a token is never chosen.
 _KINDS = model_proto.ModelProto.SentencePiece
 _CONTROL_PIECES = ("<pad>", "[CLS]", "[SEP]", "[MASK]")
+_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")  # Of a model that spells unknown characters in bytes.
 _STEPS = {"Replace", "Strip", "NFKD", "StripAccents", "Lowercase", "Precompiled"}
 
 
@@ -38,7 +40,7 @@ def read_saved_tokenizer(path: str) -> tuple[bytes, dict[str, Any]]:
 
     steps = values["normalizer"]["normalizers"]
     names = {step["type"] for step in steps}
-    if model_type != "Unigram" or values["model"].get("byte_fallback") or names - _STEPS:
+    if model_type != "Unigram" or names - _STEPS:
       raise ValueError(f"{model_type} after {', '.join(sorted(names))}")
     settings = {
       "format": "albert_tf",
@@ -77,6 +79,7 @@ def _sentencepiece_model(values: Mapping[str, Any], steps: list[dict[str, Any]])
   proto = model_proto.ModelProto()
   model = values["model"]
   unknown = model["unk_id"]
+  has_bytes = model.get("byte_fallback", False)
   added = {token["content"] for token in values["added_tokens"]}
   # The file does not say what kind a piece is. Control pieces are among the added ones.
   for index, (piece, score) in enumerate(model["vocab"]):
@@ -85,6 +88,8 @@ def _sentencepiece_model(values: Mapping[str, Any], steps: list[dict[str, Any]])
       kind = _KINDS.UNKNOWN
     elif piece in _CONTROL_PIECES:
       kind = _KINDS.CONTROL
+    elif has_bytes and _BYTE_PIECE.fullmatch(piece):
+      kind = _KINDS.BYTE
     elif piece in added:
       kind = _KINDS.USER_DEFINED
     elif score <= NEVER:
@@ -93,6 +98,7 @@ def _sentencepiece_model(values: Mapping[str, Any], steps: list[dict[str, Any]])
 
   spec = proto.trainer_spec
   spec.unk_id = unknown
+  spec.byte_fallback = has_bytes
   spec.unk_piece = proto.pieces[unknown].piece
   spec.pad_id = 0
   spec.pad_piece = proto.pieces[0].piece

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import json
 import os
 import pathlib
 import sys
@@ -44,6 +45,7 @@ COMMANDS = st.fixed_dictionaries(
     "test": st.sampled_from(["first", "second"]),
     "num_hidden_layers": st.sampled_from([None, None, None, 1]),
     "export": st.booleans(),
+    "precision": st.sampled_from(["float32", "float32", "bfloat16"]),
     "folder": st.sampled_from(["run", "run", "run", "new"]),
   }
 )
@@ -64,9 +66,12 @@ def quick_exports(monkeypatch: pytest.MonkeyPatch) -> None:
   """An export is a file with the name of its weights."""
 
   def opened(kind: str, path: str) -> Any:
-    def export(folder: str) -> None:
-      pathlib.Path(folder).mkdir(parents=True)
+    def export(folder: str, precision: str = "float32", **options: Any) -> None:
+      pathlib.Path(folder, "assets.extra").mkdir(parents=True)
       pathlib.Path(folder, "weights").write_text(find_checkpoint(path))
+      if precision != "float32":
+        report = json.dumps({"precision": precision})
+        pathlib.Path(folder, "assets.extra/precision.json").write_text(report)
 
     return types.SimpleNamespace(export=export)
 
@@ -101,6 +106,7 @@ def run(finetune_command: Any, root: pathlib.Path, command: dict[str, Any]) -> N
     init_checkpoint=weights,
     output_dir=str(root / command["folder"]),
     export=command["export"],
+    precision=command["precision"],
   )
   finetune_command.run(task, request, finetune_command.read_start(request))
 
@@ -112,6 +118,7 @@ def files_of(folder: pathlib.Path) -> dict[str, bytes]:
 
 def command(seeds: tuple[int, ...], does: str, **changes: Any) -> dict[str, Any]:
   usual = {"eval": "dev", "test": "first", "num_hidden_layers": None, "export": True}
+  usual["precision"] = "float32"
   return {"seeds": seeds, "does": does, "folder": "run", **usual, **changes}
 
 
@@ -139,6 +146,20 @@ def test_the_export_follows_the_best_seed(
     run(finetune_command, tmp_path, command(others, "train", export=False))
   assert "saved_model/2 has other weights; --export" in capsys.readouterr().out
   assert "saved_model_version" not in check_directory(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(EAGER_INPUT)
+def test_another_precision_is_another_version(
+  finetune_command: Any, quick_exports: None, tmp_path: pathlib.Path, capsys: Any
+) -> None:
+  with eagerly():
+    for precision in ("float32", "bfloat16", "bfloat16"):
+      run(finetune_command, tmp_path, command((1,), "train", precision=precision))
+    assert len(list(tmp_path.glob("run/saved_model/*"))) == 2
+    capsys.readouterr()
+    run(finetune_command, tmp_path, command((1,), "train", export=False))
+  assert "saved_model/2 has other numbers, bfloat16; --export" in capsys.readouterr().out
 
 
 @pytest.mark.slow

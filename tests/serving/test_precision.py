@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import types
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def test_an_int8_export_of_every_kind_passes_all_checks(key, exported, tmp_path,
   model.export(path, precision="int8", min_agreement=-1, calibration=INPUTS[key], verbose=True)
   export = Export(str(path))
   results = {name: check(export) for name, check in CHECKS.items()}
-  assert results["precision"].startswith("int8: agreement with float32")
+  assert results["precision"].startswith("int8; with float32: agreement")
   assert "_QuantizedMatMul" in export.ops
   assert "agreement" in capsys.readouterr().out
   # The model itself answers as before.
@@ -140,6 +141,23 @@ def test_answers_that_do_not_agree_are_not_written(exported, tmp_path, monkeypat
   with pytest.raises(UserError, match=r"int8 with agreement 0\.\d+.*--min_agreement"):
     model.export(tmp_path / "1", precision="int8", calibration=TEXTS)
   assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+  ("kind", "before", "after", "counts"),
+  [
+    ("classification", [0, 0, 0, 2], [0, 0, 2, 0], {"a": (3, 2), "c": (1, 0)}),
+    ("multi_label", [1, 0, 1, 1, 0, 0], [1, 1, 0, 0, 0, 0], {"a": (2, 1), "c": (1, 0)}),
+  ],
+)
+def test_a_rare_label_that_is_lost_is_named(kind, before, after, counts):
+  task = types.SimpleNamespace(kind=kind, label_names=("a", "b", "c"))
+  dtype = bool if kind == "multi_label" else int
+  labels = precision._label_counts(
+    types.SimpleNamespace(task=task), np.array(before, dtype), np.array(after, dtype)
+  )
+  assert labels == counts
+  assert "0 of 1 for c" in str(precision.Agreement(0.99, 0.0, 0.0, labels))
 
 
 @pytest.mark.skipif(compat.HAS_INT8_PRODUCTS, reason="this TensorFlow has products of 8 bits")
