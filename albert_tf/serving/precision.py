@@ -205,7 +205,7 @@ def _agreement(
 
   differences = np.abs(numbers - other_numbers)
   labels: dict[str, tuple[int, int]] = {}
-  if decisions is not None:
+  if decisions is not None and other_decisions is not None:
     share = np.mean(decisions == other_decisions)
     labels = _label_counts(model, decisions, other_decisions)
   elif numbers.shape[1] == 1:
