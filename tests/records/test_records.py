@@ -1,5 +1,7 @@
 """Records: bytes equal protobuf's, and what is refused."""
 
+import gzip
+
 import numpy as np
 import pytest
 from support.tiny_records import encode_example
@@ -7,6 +9,7 @@ from support.tiny_records import encode_example
 from albert_tf.errors import UserError
 from albert_tf.records import PretrainingSpec, RecordRules
 from albert_tf.records import features as names
+from albert_tf.records.tfrecord import read_records
 
 
 def _features(spec: PretrainingSpec, seed: int) -> dict[str, np.ndarray]:
@@ -46,6 +49,13 @@ def test_bytes_equal_protobuf_and_parse_back():
       values = features[name]
       key = names.SENTENCE_ORDER_LABELS if name == names.SENTENCE_ORDER_LABELS_FEATURE else name
       np.testing.assert_array_equal(np.ravel(batch[key][row].numpy()), values)
+
+
+def test_a_compressed_file_is_named(tmp_path):
+  path = tmp_path / "train.tfrecord.gz"
+  path.write_bytes(gzip.compress(b"records"))
+  with pytest.raises(UserError, match=rf"Received: {path}, record 0.*gzip"):
+    next(read_records(str(path)))
 
 
 def test_wrong_values_are_refused():
