@@ -54,7 +54,7 @@ def in_hours(cell):
 
 def test_hours_of_cards_are_the_measured_step_times_the_ratio_of_rates():
   expected = hours_of_cards()
-  assert len(expected) == 5
+  assert len(expected) == 6
   for name, updates in expected.items():
     [row] = rows_of(GPU, f"{name} |")
     for cell, num_updates in zip(row[4:6], (62_500, 125_000), strict=True):
