@@ -67,6 +67,15 @@ def test_each_layout(tmp_path, name, caplog):
   assert submission.read_text() == f"index\tprediction\n7\t{label}\n"
 
 
+def test_a_file_above_the_data_is_not_the_test_data(tmp_path):
+  root = write_task(tmp_path, "mrpc")
+  own = tmp_path / "MRPC/test.tsv"
+  own.rename(tmp_path.parent / "test.tsv")
+  assert "test" not in glue.find_files(glue.TASKS["mrpc"], root)
+  (tmp_path.parent / "test.tsv").rename(tmp_path / "test.tsv")
+  assert "test" not in glue.find_files(glue.TASKS["mrpc"], f"{root}/MRPC")
+
+
 @pytest.mark.parametrize("place", ["diagnostic/diagnostic.tsv", "AX/AX.tsv"])
 def test_mnli_has_two_evaluations_and_the_diagnostic_set(tmp_path, place):
   root = write_task(tmp_path, "mnli")
@@ -132,7 +141,5 @@ def test_wrong_names_and_labels(tmp_path):
   task = glue_task(glue.TASKS["sst-2"], data_dir=str(tmp_path), tokenizer=tokenizer())
   with pytest.raises(UserError, match=r"eval .*Received: none"):
     task.features("eval")
-  (tmp_path / "other").mkdir()
-  (tmp_path / "other/dev.tsv").write_text("0\t1\t2\na\tb\tc\n")
   with pytest.raises(UserError, match=r"Received: .*train\.tsv with 2 .*sentence, label"):
-    glue_task(glue.TASKS["sts-b"], data_dir=str(tmp_path / "other"), tokenizer=tokenizer())
+    glue_task(glue.TASKS["sts-b"], data_dir=str(tmp_path), tokenizer=tokenizer())

@@ -107,13 +107,14 @@ def find_files(task: GlueTask, data_dir: str) -> dict[str, str]:
   Raises:
     UserError: there is no file.
   """
-  # The parent too: MNLI's diagnostic set is a task of its own, with a folder beside MNLI.
-  folders = (data_dir, os.path.join(data_dir, task.folder), os.path.dirname(data_dir.rstrip("/")))
   found = {}
   for split, name in task.files.items():
     # Not every copy of GLUE has all.
+    folders = [data_dir, os.path.join(data_dir, task.folder)]
     names = [name]
     if split == "test_ax":
+      # MNLI's diagnostic set is a task of its own, with a folder beside MNLI.
+      folders.append(os.path.dirname(data_dir.rstrip("/")))
       names.append(_DIAGNOSTIC_FILE)
     for path in [os.path.join(folder, name) for folder in folders for name in names]:
       if files.exists(path):
