@@ -19,7 +19,8 @@ INTRODUCTION = """# Flags
 
 Every flag of every command, with its default. `--help` of a command prints the same. A flag that is true
 or false also exists with `no` before its name, such as `--noexport`. `--flagfile=FILE` reads flags from a
-file; a later flag wins. A flag that does not exist is refused, in a file too. `python docs/site/flags.py` makes this page from the commands.
+file; a later flag wins. A flag that does not exist is refused, in a file too.
+`python docs/site/flags.py` makes this page from the commands.
 """
 
 
