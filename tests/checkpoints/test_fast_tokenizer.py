@@ -1,14 +1,13 @@
 """The `tokenizer.json` of an output for Hugging Face, read by Hugging Face's own libraries."""
 
-import io
 import json
 import pathlib
 
 import pytest
 from reference.tokenization import batch
-import sentencepiece
 from support.goldens import SPM_MODEL
 from support.stacks import interop
+from support.tiny_corpus import trained_model
 import tokenizers
 
 from albert_tf.checkpoints.fast_tokenizer import tokenizer_config, tokenizer_json
@@ -92,22 +91,10 @@ def test_a_folder_has_its_tokenizer_also_with_tokenizer_json_alone(settings, tmp
 
 
 def test_a_vocabulary_that_spells_unknown_characters_in_bytes(tmp_path):
-  model = io.BytesIO()
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(["small birds sing by the sea"] * 20),
-    model_writer=model,
-    vocab_size=300,
-    hard_vocab_limit=False,
-    byte_fallback=True,
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    minloglevel=2,
-  )
-  write_folder(tmp_path / "model", model.getvalue(), TokenizerConfig())
-  ours = AlbertTokenizer(model.getvalue(), TokenizerConfig())
+  sentences = ["small birds sing by the sea"] * 20
+  model = trained_model(sentences, vocab_size=300, byte_fallback=True)
+  write_folder(tmp_path / "model", model, TokenizerConfig())
+  ours = AlbertTokenizer(model, TokenizerConfig())
   lines = ["the sea \U0001f600\U0001f600 sings", "中文 birds"]
   assert ours.unk_id not in ours.encode(lines[0])
   theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "model/tokenizer.json"))
