@@ -184,6 +184,7 @@ def _build(
       settings.optimizer,
       trained_variables(model, sentence_loss=bool(settings.step.sentence_task)),
       accelerated=model.encoder.accelerated,
+      use_xla=settings.distribution.use_xla,
     )
   train_step = TrainStep(
     strategy=strategy,

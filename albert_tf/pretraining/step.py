@@ -18,7 +18,7 @@ from albert_tf.modeling.losses import (
   mean_metrics,
 )
 from albert_tf.modeling.micro_batches import sum_over_micro_batches
-from albert_tf.optim.lamb import clip_by_global_norm, rate_after_steps
+from albert_tf.optim.lamb import rate_after_steps
 from albert_tf.optim.optimizer import Optimizer
 from albert_tf.pipelines.batches import Batch
 from albert_tf.pretraining.settings import StepConfig
@@ -103,7 +103,8 @@ class TrainStep:
 
   Any number of replicas and micro-batches makes the same update; gradients are summed over replicas
   before they are clipped. Model and optimizer were made under the strategy's scope. `use_xla`
-  compiles forward and backward pass on CPU and GPU; a TPU always does.
+  compiles forward and backward pass on CPU and GPU, and the optimizer its update; a TPU compiles
+  the whole step.
 
   Reference: ALBERT section 4.1; PAPER_MAP.md, the loss over the global batch.
   """
@@ -178,11 +179,9 @@ class TrainStep:
     sums = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.concat([local.sums, [tokens]], axis=0))
 
     # Every replica makes the same update of its copy.
-    gradients, gradient_norm = clip_by_global_norm(gradients, self._optimizer.config.clip_norm)
     learning_rate = rate_after_steps(self._optimizer.step, self._optimizer.config)
     norms = self._optimizer.apply(gradients, learning_rate)
-    of_update = [gradient_norm, norms.weight_norm, norms.update_norm, learning_rate]
-    return tf.concat([sums, of_update], axis=0)
+    return tf.concat([sums, [*norms, learning_rate]], axis=0)
 
   def _accumulate(
     self, batch: Batch, global_weight: tf.Tensor, replica: tf.Tensor | int

@@ -55,7 +55,9 @@ def make_step(
     )
     variables = named_variables(model)
     trained = trained_variables(model, sentence_loss=bool(step_config.get("sentence_task", True)))
-    optimizer = build_optimizer(optimizer_config, trained, accelerated=model.encoder.accelerated)
+    optimizer = build_optimizer(
+      optimizer_config, trained, accelerated=model.encoder.accelerated, use_xla=use_xla
+    )
   initialize_variables(variables, seed=3, initializer_range=0.2)
   step = TrainStep(
     strategy=strategy,
