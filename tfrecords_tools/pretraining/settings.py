@@ -85,7 +85,7 @@ class RecordSettings(Settings):
   random_seed: int = setting(
     12345,
     "Seed of all random choices, and of which documents are held out. With one seed for all sources "
-    "of a run, copies of a document are in one split.",
+    "of a run, copies of a document, except a first one, are in one split.",
     minimum=0,
     maximum=2**63 - 1,
   )
