@@ -58,9 +58,9 @@ class Work(Settings):
   )
   work_dir: str | None = setting(
     None,
-    "Directory of temporary files, as large as the records: another disk or /dev/shm, with "
-    "--runner=beam one that all workers reach. Give the same one to continue. Default: a folder in "
-    "--output_dir.",
+    "Directory of temporary files, as large as the records: another disk or /dev/shm (a network "
+    "disk was not tried), with --runner=beam one that all workers reach. Give the same one to "
+    "continue. Default: a folder in --output_dir.",
   )
   num_workers: int = setting(
     1,
