@@ -34,7 +34,10 @@ from tfrecords_tools.pretraining.statistics import format_summary
 class Source(Settings):
   """The input of the records."""
 
-  input: tuple[str, ...] = setting(help="Input files: glob patterns with commas, quoted.")
+  input: tuple[str, ...] = setting(
+    help="Input files, on a disk or gs://: glob patterns with commas, quoted. A folder, a pipe and "
+    "http:// are refused."
+  )
   spm_model_file: str = setting(
     help="SentencePiece model, of train_vocab.py or of a release, or WordPiece vocabulary (.txt)."
   )
@@ -49,12 +52,23 @@ class Source(Settings):
 class Work(Settings):
   """Where and how records are made; these settings do not change the records."""
 
-  output_dir: str = setting(help="Directory for the records.")
+  output_dir: str = setting(
+    help="Directory for the records. Finished records are never replaced: the same command does "
+    "nothing, another one is refused. No flag forces it: remove the directory."
+  )
   work_dir: str | None = setting(
-    None, "Directory of temporary files. Default: a folder in --output_dir."
+    None,
+    "Directory of temporary files, as large as the records: another disk or /dev/shm (a network "
+    "disk was not tried), with --runner=beam one that all workers reach. Give the same one to "
+    "continue. Default: a folder in --output_dir.",
   )
   num_workers: int = setting(
-    1, "Number of processes; the records are the same for any number.", minimum=1, maximum=1024
+    1,
+    "Number of processes, of one thread each: take the number of cores. The records are the same "
+    "for any number, and a run that continues may have another. Below about 11 MB of text, one "
+    "process works.",
+    minimum=1,
+    maximum=1024,
   )
   runner: Literal["local", "beam"] = setting(
     "local",

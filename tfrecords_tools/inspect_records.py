@@ -20,7 +20,9 @@ class Command(Settings):
   """What to show and check."""
 
   validate: bool = setting(
-    False, "Check every record and file, and exit with status 1 if one is wrong."
+    False,
+    "Check every record and file, and exit with status 1 if one is wrong. Behind a damaged record "
+    "the next file is checked.",
   )
   show: int = setting(3, "Number of instances to print.", minimum=0)
   spm_model_file: str | None = setting(None, "Vocabulary. Default: the one in the records' folder.")

@@ -21,9 +21,14 @@ from tfrecords_tools.corpus import CorpusOptions, CorpusStats, describe_format
 class Command(Settings):
   """Input and output of the command."""
 
-  input: tuple[str, ...] = setting(help="Input files: glob patterns with commas, quoted.")
+  input: tuple[str, ...] = setting(
+    help="Input files, on a disk or gs://: glob patterns with commas, quoted. A million sentences, "
+    "drawn from all of them, are used; no flag changes that."
+  )
   model_prefix: str = setting(
-    help="Path and name of the output: PREFIX.model, PREFIX.vocab and PREFIX.json."
+    help="Path and name of the output; files of that name are replaced. PREFIX.model is the "
+    "vocabulary. PREFIX.json has its case and accents: keep it beside the model. PREFIX.vocab lists "
+    "tokens and scores, to look at."
   )
 
   def __post_init__(self) -> None:

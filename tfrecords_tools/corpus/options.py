@@ -39,10 +39,14 @@ class CorpusOptions(Settings):
   language: str = setting(
     "en",
     "Language of the sentence splitter, as ISO 639 code (all formats but lines). "
-    f"One of: {', '.join(LANGUAGES)}. For any other: en, or a similar one.",
+    f"One of: {', '.join(LANGUAGES)}. For any other: en, or a similar one. It is that of all files "
+    "of the command.",
   )
   text_field: str = setting(
-    "text", "jsonl, parquet: field with the text, a string or a list of sentences."
+    "text",
+    "jsonl, parquet: field with the text, a string or a list of sentences. Null and empty texts are "
+    "skipped and counted. A record without the field, a broken line and one over 64 MiB end the "
+    "command.",
   )
   max_line_bytes: int = 1 << 20
   max_document_bytes: int = 8 << 20

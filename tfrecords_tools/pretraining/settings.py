@@ -24,8 +24,16 @@ class RecordSettings(Settings):
   """Every choice that changes the bytes of the records."""
 
   # The sequences.
-  max_seq_length: int = setting(512, "Tokens of a sequence, including [CLS], [SEP] and padding.")
-  max_predictions_per_seq: int = setting(20, "Largest number of masked tokens in a sequence.")
+  max_seq_length: int = setting(
+    512,
+    "Tokens of a sequence, including [CLS], [SEP] and padding; any number from 5 to 65536. The "
+    "model needs as many positions: the named sizes have 512.",
+  )
+  max_predictions_per_seq: int = setting(
+    20,
+    "Largest number of masked tokens in a sequence. It caps --masked_lm_prob: 20 of 512 tokens are "
+    "4 %. The whole 15 % are 77 of 512, or 20 of 128.",
+  )
   masked_lm_prob: float = setting(
     0.15, "Share of the tokens that are masked; 0: none.", minimum=0, maximum=1
   )
@@ -38,7 +46,11 @@ class RecordSettings(Settings):
   )
   # The segments.
   short_seq_prob: float = setting(
-    0.1, "Share of instances with a random shorter length.", minimum=0, maximum=1
+    0.1,
+    "Share of instances with a random shorter length, as BERT has, so that a model sees short texts "
+    "too. With 0 rows are fuller; no models were compared.",
+    minimum=0,
+    maximum=1,
   )
   sentence_pair: Literal["sop", "nsp", "none", "ordered"] = setting(
     "sop",
@@ -57,22 +69,30 @@ class RecordSettings(Settings):
   whole_word: str = setting(
     "original",
     "What is masked as one word. original: as the original code does, each token with non-ASCII "
-    "letters is a word. sentencepiece: text between spaces. none: each token.",
+    "letters is a word. sentencepiece: text between spaces. none: each token. Words of a segmenter "
+    "(jieba, MeCab) cannot be given.",
     choices=tuple(WORD_RULES),
   )
   # The splits and files, and all choices together.
   eval_fraction: float = setting(
     0.01,
     "Share of the documents, whatever their length, that is held out for evaluation; always the "
-    "first one. 0: none.",
+    "first one. 0: none. For a text that is for evaluation alone give 0, and name its train-* files "
+    "in run_pretrain.py --eval_input_file.",
     minimum=0,
     maximum=0.5,
   )
-  random_seed: int = setting(12345, "Seed of all random choices.", minimum=0, maximum=2**63 - 1)
+  random_seed: int = setting(
+    12345,
+    "Seed of all random choices, and of which documents are held out. With one seed for all sources "
+    "of a run, copies of a document, except a first one, are in one split.",
+    minimum=0,
+    maximum=2**63 - 1,
+  )
   num_shards: int = setting(
     0,
-    "Number of training files; 0: one for each 192 MB of records. Evaluation files are of that "
-    "size.",
+    "Number of training files, each a random sample of the corpus; 0: one for each 192 MB of "
+    "records. Evaluation files are of that size. Workers, GPUs and hosts need no multiple of it.",
     minimum=0,
     maximum=_MOST_SHARDS,
   )
