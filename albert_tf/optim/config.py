@@ -92,7 +92,7 @@ class OptimizerConfig(ScheduleConfig, MomentHyperparameters):
   )
   num_train_steps: int = setting(
     125_000,
-    "Number of updates, with those before a restart. A run that has as many only evaluates.",
+    "Number of updates, with those before a restart. A run that has as many ends at once.",
     minimum=1,
   )
   num_warmup_steps: int = setting(
