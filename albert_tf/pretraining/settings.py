@@ -24,7 +24,7 @@ class StepConfig(DepthSettings):
   global_batch_size: int = setting(
     4096,
     "Examples of one update, over all replicas together; divisible by replicas x "
-    "--gradient_accumulation_steps.",
+    "--gradient_accumulation_steps, and at most the number of records.",
     minimum=1,
     maximum=MOST_EXAMPLES,
     flag="train_batch_size",
