@@ -29,14 +29,17 @@ KERAS_EXCLUDED_PATTERN = (
 class AdamW(OptimizerBase):
   """The original release's AdamW for `model.compile`.
 
-  It has no bias correction, and LayerNorm and biases do not decay.
+  By default it has no bias correction, and clips nothing. LayerNorm and biases do not decay.
 
   Args:
-    learning_rate: a float or a Keras schedule.
-    beta_1, beta_2, epsilon, weight_decay_rate, bias_correction: see `MomentHyperparameters`.
+    learning_rate: a float or a Keras schedule, such as `WarmupPolynomialDecay`.
+    beta_1, beta_2, epsilon: β₁ and β₂, the decay rates of the moments, and ε, added to sqrt(v).
+    weight_decay_rate: λ; an update subtracts η λ p.
+    bias_correction: divide the moments by 1 - β₁^t and 1 - β₂^t.
     exclude_from_weight_decay: regular expression; variables with a matching path do not decay.
     name: the optimizer's name.
-    **kwargs: arguments of every Keras optimizer, such as `global_clipnorm=1.0`.
+    **kwargs: arguments of every Keras optimizer, such as `global_clipnorm=1.0`, which the original
+      has.
 
   Raises:
     ValueError: `weight_decay` is given, which is Keras' own.
@@ -307,8 +310,16 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
   Args:
     learning_rate: the peak.
-    num_train_steps, num_warmup_steps, start_warmup_step, poly_power, end_learning_rate, schedule:
-      see `ScheduleConfig`.
+    num_train_steps: updates to the end of the decay; afterwards the rate stays `end_learning_rate`.
+    num_warmup_steps: of these, updates of the warm-up; 0 for none.
+    start_warmup_step: start of the warm-up; the rate is 0 before it.
+    poly_power: power of the decay; 1 is linear.
+    end_learning_rate: the rate of the last update.
+    schedule: "continuous": the decay starts at the end of the warm-up; "original": at update 0, so
+      that the rate drops a little after the warm-up.
+
+  Raises:
+    UserError: the warm-up does not end within the run.
 
   Example:
     >>> schedule = WarmupPolynomialDecay(1e-3, num_train_steps=100, num_warmup_steps=10)

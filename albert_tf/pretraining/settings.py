@@ -23,7 +23,8 @@ class StepConfig(DepthSettings):
 
   global_batch_size: int = setting(
     4096,
-    "Examples of one update, over all replicas together.",
+    "Examples of one update, over all replicas together; divisible by replicas x "
+    "--gradient_accumulation_steps, and at most the number of records.",
     minimum=1,
     maximum=MOST_EXAMPLES,
     flag="train_batch_size",
@@ -37,10 +38,16 @@ class StepConfig(DepthSettings):
   masked_lm_only_steps: int = setting(
     0,
     "Updates at the start that train the encoder on masked LM alone, before the sentence loss "
-    "joins. Small models learn masked LM sooner so.",
+    "joins; until then it counts a thousandth. Small models learn masked LM sooner so; try a third "
+    "of the run.",
     minimum=0,
   )
-  seed: int = setting(12345, "Seed of all random choices.", minimum=0, maximum=2**31 - 1)
+  seed: int = setting(
+    12345,
+    "Seed of all random choices: initial weights, dropout, order of the records, fresh masks.",
+    minimum=0,
+    maximum=2**31 - 1,
+  )
   sentence_task: SentenceTask = setting(
     "sentence_order",
     "Meaning of the sentence labels, and name of their loss. Empty: no sentence loss, and pooler "
@@ -69,25 +76,33 @@ class StepConfig(DepthSettings):
 class TrainingRecords(Settings):
   """The records of a run, and what it learns from them."""
 
-  input_file: str = setting(help="Training TFRecords: glob patterns with commas, quoted.")
+  input_file: str = setting(
+    help="Training TFRecords: glob patterns with commas, quoted. All have one vocabulary, length "
+    "and number of predictions."
+  )
   eval_input_file: str = setting(
-    "", "Evaluation TFRecords, of documents that are not used for training."
+    "",
+    "Evaluation TFRecords, of documents that are not used for training. Empty: no evaluation; "
+    "evaluate.py can do it later.",
   )
   spm_model_file: str = setting(
     "", "Vocabulary to copy to the run. Default: the one in the records' folder."
   )
   max_seq_length: int | None = setting(
-    None, "Tokens of a row. Default: as in the records.", minimum=1
+    None, "Tokens of a row: a check, as other records are refused. Default: as in them.", minimum=1
   )
   max_predictions_per_seq: int | None = setting(
-    None, "Most masked tokens of a row. Default: as in the records.", minimum=1
+    None,
+    "Most masked tokens of a row: a check too. With --masked_lm_prob a row has as many as the share "
+    "takes. Default: as in the records.",
+    minimum=1,
   )
   masking: Literal["stored", "fresh"] = setting(
     "stored", "Masks for training: stored ones of the records, or fresh ones in every epoch."
   )
   masked_lm_prob: float | None = setting(
     None,
-    "Share of the tokens that fresh masks cover. Default: as in the records.",
+    "Share of the tokens that fresh masks cover, in training alone. Default: as in the records.",
     above=0.0,
     below=1.0,
   )
@@ -108,33 +123,48 @@ class RunOptions(Settings):
   """Where a run writes and begins, how its program is built, and when it returns to the host."""
 
   # Where the run writes, and where its weights come from.
-  output_dir: str = setting(help="The run directory, local or gs://.")
+  output_dir: str = setting(
+    help="The run directory, local or gs://: a new one, or that of the run to continue."
+  )
   init_checkpoint: str = setting(
     "",
     "Weights to start from: a run directory, an original checkpoint, a TF-Hub module or a Hugging "
-    "Face folder. Missing pretraining heads get initial values.",
+    "Face folder. Missing pretraining heads get initial values. Without effect once the run has a "
+    "checkpoint.",
   )
   # Memory, time and size of the program; the update is the same.
   remat: bool = setting(
-    False, "Recompute activations in the backward pass, to save memory; it is slower."
+    False,
+    "Recompute activations in the backward pass, to save memory; a step takes about a third longer.",
   )
   layer_loop: Literal["unrolled", "while"] = setting(
     "unrolled",
     "Whether the program repeats the shared block's code for each layer, or runs it in a while "
-    "loop.",
+    "loop. while compiles faster, and needs one block for all layers.",
   )
   # When the devices return to the host, and what it does then.
   iterations_per_loop: int = setting(
-    1000, "Updates that the devices run between two reports.", minimum=1
+    1000,
+    "Updates that the devices run between two reports. Signals are noticed then.",
+    minimum=1,
   )
   save_checkpoints_steps: int = setting(
-    5000, "Updates between two checkpoints with evaluation.", minimum=1
+    5000,
+    "Updates between two checkpoints with evaluation. The last update has both too.",
+    minimum=1,
   )
-  keep_checkpoint_max: int = setting(5, "Number of newest checkpoints to keep.", minimum=1)
+  keep_checkpoint_max: int = setting(
+    5, "Number of newest checkpoints to keep. A better, older one is not kept.", minimum=1
+  )
   eval_batch_size: int = setting(
-    64, "Examples of one evaluation batch.", minimum=1, maximum=MOST_EXAMPLES
+    64,
+    "Examples of one evaluation batch, over all replicas together; divisible by their number.",
+    minimum=1,
+    maximum=MOST_EXAMPLES,
   )
-  max_eval_steps: int = setting(100, "Largest number of batches of an evaluation.", minimum=1)
+  max_eval_steps: int = setting(
+    100, "Largest number of batches of an evaluation: always the first ones.", minimum=1
+  )
   profile_steps: tuple[int, int] | None = setting(
     None,
     "First and last update to profile, such as 100,110; the trace is written to "

@@ -19,12 +19,14 @@ class DistributionConfig(Settings):
   tpu: str = setting(
     "",
     "The TPU: local, a name, or grpc://host:port, with commas between the hosts of a slice. "
-    "Empty: no TPU.",
+    "Empty: all GPUs, else the CPU.",
   )
   tpu_zone: str = setting("", "Zone of a TPU that --tpu gives by name.")
   gcp_project: str = setting("", "Google Cloud project of a TPU that --tpu gives by name.")
   mixed_precision: Literal["float32", "bfloat16"] | None = setting(
-    None, "Type of the matrix products. Default: bfloat16 on TPUs, else float32."
+    None,
+    "Type of the matrix products; weights and optimizer are float32. There is no float16 and no "
+    "loss scaling. Default: bfloat16 on TPUs, else float32.",
   )
   use_xla: bool = setting(False, "Compile with XLA on a GPU or the CPU; on a TPU it is always on.")
 

@@ -117,6 +117,11 @@ def test_equals_numpy_for_every_update(case):
     assert got.max() == pytest.approx(0.002)
 
 
+def test_a_warm_up_longer_than_the_run_is_refused_with_one_that_fits():
+  with pytest.raises(UserError, match=r"num_warmup_steps=3125, num_train_steps=1000.*steps=25\."):
+    OptimizerConfig(num_train_steps=1000)
+
+
 def test_original_schedule_equals_the_recorded_rates():
   lamb = golden("lamb")
   config = ScheduleConfig(learning_rate=float(lamb["hyper/lr"]), num_train_steps=int(lamb["hyper/total"]),
