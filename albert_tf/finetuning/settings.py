@@ -19,7 +19,8 @@ class FineTuneSettings(DepthSettings, OtherDepth):
   )
   seeds: tuple[int, ...] = setting(
     (1,),
-    "Seeds, such as 1,2,3; each gives one run, and results show median and spread.",
+    "Seeds of head, order and dropout, such as 1,2,3. Each gives one run, after the one before; results "
+    "show median and spread.",
     minimum=0,
     maximum=2**31 - 1,
   )
@@ -70,7 +71,10 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     below=1,
   )
   classifier_dropout: float = setting(
-    0.1, "Dropout rate before the head (the paper's 'Classifier DR').", minimum=0, below=1
+    0.1,
+    "Dropout rate before the head (the paper's 'Classifier DR'); that of SQuAD 1.1 has none.",
+    minimum=0,
+    below=1,
   )
 
   freeze_encoder: bool = setting(
