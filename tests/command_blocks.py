@@ -256,9 +256,6 @@ def make_stand_ins(folder: pathlib.Path) -> None:
   (folder / "en_ewt-ud-train.conllu").write_text("1\tA\t_\tDET\n2\tbird\t_\tNOUN\n\n")
   _write_tables(folder)
   _write_corpora(folder)
-  config = json.loads((run / "albert_config.json").read_text())
-  config |= {"max_position_embeddings": 1024, "vocab_size": 8000}
-  (folder / "long.json").write_text(json.dumps(config))
 
 
 def _write_rte_and_cola(folder: pathlib.Path) -> None:

@@ -16,7 +16,8 @@ class Command(Settings):
 
   input: str = setting(
     "",
-    "A run, release or Hugging Face directory, a SavedModel, a weights file or a checkpoint prefix.",
+    "A run, release or Hugging Face directory, a SavedModel, a weights file or a checkpoint prefix; "
+    "unpacked, of float32, float16 or bfloat16.",
   )
   output: str = setting("", "Directory to write, new or empty.")
 

@@ -93,17 +93,19 @@ class Request(Settings):
 class DataFiles(Settings):
   """Files of your own examples, and the length of a row."""
 
-  train_file: str = setting("", "Training examples.")
+  train_file: str = setting("", "Training examples: one file, not compressed.")
   eval_file: str = setting(
-    "", "Evaluation examples. Default: --eval_fraction of the training examples."
+    "",
+    "Evaluation examples, all answered at each evaluation. Default: --eval_fraction of the training "
+    "examples.",
   )
-  test_file: str = setting("", "Examples to predict; they need no labels.")
+  test_file: str = setting("", "Examples to predict, in this order; they need no labels.")
   eval_fraction: float = setting(
     0.1, "Without --eval_file: share of the training examples to evaluate on.", above=0.0, below=1.0
   )
   max_seq_length: int | None = setting(
     None,
-    "Tokens of a row. Default: as in training, else the task's usual number.",
+    "Tokens of a row. Default: as in training, else 512, of tagging 128.",
     minimum=5,
     maximum=MOST_POSITIONS,
   )

@@ -32,13 +32,13 @@ class Command(finetune_command.DataFiles, TableColumns):
   kind: Literal["classification", "multi_label", "regression"] = setting(
     "classification",
     "custom: one class of each text (classification), any number of labels (multi_label), or a "
-    "number (regression). Default: as in training, else classification.",
+    "number (regression), neither scaled nor clipped. Default: as in training, else classification.",
     flag="problem",
   )
   class_weights: tuple[str, ...] = setting(
     (),
-    "custom: weights of the classes in the training loss, in the order of the classes; balanced: "
-    "all classes count alike. Default: all examples count alike.",
+    "custom: weights of the classes in the training loss, in the order of the classes (sorted, "
+    "numbers by value); balanced: all classes count alike. Default: all examples count alike.",
   )
   best_metric: str = setting(
     "",

@@ -9,7 +9,7 @@ class ConvertOptions(Settings):
   """Settings of a conversion."""
 
   output_format: Literal["albert_tf", "tf1", "huggingface"] = setting(
-    "albert_tf", "Format of the output."
+    "albert_tf", "Format of the output, whose weights are float32."
   )
   config_file: str = setting(
     "",

@@ -485,8 +485,8 @@ class Evaluation(keras.callbacks.Callback):
     if wrong:
       raise UserError(
         f"Losses and metrics must stay finite. Received: {', '.join(wrong)} by step {self._step}. "
-        "Lower --learning_rate or lengthen the warm-up, and use --mixed_precision=float32 if it "
-        "was bfloat16."
+        "In a new --output_dir lower --learning_rate or lengthen the warm-up, and use "
+        "--mixed_precision=float32 if it was bfloat16."
       )
 
 

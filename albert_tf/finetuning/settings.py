@@ -14,20 +14,29 @@ class FineTuneSettings(DepthSettings, OtherDepth):
   # What to do. Commands give these as the original's flags, which are false by default.
   do_train: bool = setting(True, "Train, then evaluate the best checkpoint.")
   do_eval: bool = setting(True, "Evaluate the model on the evaluation data.")
-  do_predict: bool = setting(False, "Write predictions for the test data.")
+  do_predict: bool = setting(
+    False, "Write predictions for the test data, with the best weights, once."
+  )
   seeds: tuple[int, ...] = setting(
     (1,),
-    "Seeds, such as 1,2,3; each gives one run, and results show median and spread.",
+    "Seeds of head, order and dropout, such as 1,2,3. Each gives one run, after the one before; results "
+    "show median and spread.",
     minimum=0,
     maximum=2**31 - 1,
   )
 
   # Batches, and what fits into memory. The update is the same for any number of micro-batches.
   train_batch_size: int = setting(
-    32, "Examples of one update, over all replicas together.", minimum=1, maximum=MOST_EXAMPLES
+    32,
+    "Examples of one update, over all replicas together; divisible by replicas x "
+    "--gradient_accumulation_steps.",
+    minimum=1,
+    maximum=MOST_EXAMPLES,
   )
   gradient_accumulation_steps: int = setting(
-    1, "Number of micro-batches that each batch is computed in, to save memory.", minimum=1
+    1,
+    "Number of micro-batches that each batch is computed in, to save memory; the batch keeps its size.",
+    minimum=1,
   )
   remat: bool = setting(
     False, "Recompute activations in the backward pass, to save memory; it is slower."
@@ -37,11 +46,15 @@ class FineTuneSettings(DepthSettings, OtherDepth):
   )
 
   # The updates: warm-up, then linear decay to 0 at the last one.
-  learning_rate: float = setting(2e-5, "Peak learning rate.", above=0)
-  num_train_epochs: float = setting(3.0, "Passes over the training data.", above=0, maximum=1000)
+  learning_rate: float = setting(
+    2e-5, "Peak learning rate; after the warm-up it falls linearly to 0.", above=0
+  )
+  num_train_epochs: float = setting(
+    3.0, "Passes over the training data, each in a new order.", above=0, maximum=1000
+  )
   num_train_steps: int = setting(
     0,
-    "Number of updates; above 0 it replaces --num_train_epochs.",
+    "Number of updates, such as 20 for a trial; above 0 it replaces --num_train_epochs.",
     minimum=0,
     # All are planned in memory.
     maximum=10**7,
@@ -58,7 +71,10 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     below=1,
   )
   classifier_dropout: float = setting(
-    0.1, "Dropout rate before the head (the paper's 'Classifier DR').", minimum=0, below=1
+    0.1,
+    "Dropout rate before the head (the paper's 'Classifier DR'); that of SQuAD 1.1 has none.",
+    minimum=0,
+    below=1,
   )
 
   freeze_encoder: bool = setting(
@@ -74,7 +90,10 @@ class FineTuneSettings(DepthSettings, OtherDepth):
 
   # The run.
   save_checkpoints_steps: int = setting(
-    0, "Updates between two evaluations; 0: evaluate after each epoch.", minimum=0
+    0,
+    "Updates between two evaluations, which keep the best weights; 0: evaluate after each epoch. A "
+    "number above all updates keeps the last weights.",
+    minimum=0,
   )
   distribution: DistributionConfig = dataclasses.field(default_factory=DistributionConfig)
 

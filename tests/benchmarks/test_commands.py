@@ -104,6 +104,16 @@ def test_docstring_tasks(tmp_path):
       assert len({row["label"] for row in rows}) >= 7
 
 
+@nightly
+def test_scipy_sections(tmp_path):
+  table = tmp_path / "sections.csv"
+  rows = printed_line("benchmarks/scipy_sections.py", f"--output={table}")["rows"]
+  with open(table, encoding="utf-8", newline="") as stream:
+    names = [row["sections"] for row in csv.DictReader(stream)]
+  assert len(names) == rows
+  assert {"", "Returns,Examples"} < set(names)  # None, one or several.
+
+
 @slow
 @pytest.mark.filterwarnings(EAGER_INPUT)
 def test_early_exit_runs(tmp_path):

@@ -245,7 +245,8 @@ def test_an_ensemble_of_overlapping_labels(overlapping):
     ("a,b", "a,x", {}, "eval data must be one of a, b. Received: 'x' in the example with the id 1"),
     ("a,b", "a", {"label_names": ("a", "b", "c")}, "Received: none for c in 2 "),
     ('["a", "b"]', "a", {}, r'Received: \["a", "b"\] in .*train\.tsv:3'),
-    ("a", "a", {}, "Received: 1 "),
+    ("a", "a", {}, "Received: 1 .*air,blue"),
+    (",".join(map(str, range(1001))), "1", {}, "Received: 1001 .*AlbertClassifier"),
   ],
 )
 def test_labels_that_overlap_and_do_not_fit(tmp_path, train, evaluation, options, message):

@@ -125,7 +125,6 @@ def blocks(path, heading):
     ("docs/own_domain.md", ""),
     pytest.param("docs/finetuning.md", "", marks=pytest.mark.slow),
     pytest.param("docs/finetuning_tasks.md", "", marks=pytest.mark.slow),
-    pytest.param("docs/overlapping_labels.md", "", marks=pytest.mark.slow),
     pytest.param("docs/keras.md", "", marks=pytest.mark.slow),
     pytest.param("docs/hidden_states.md", "", marks=pytest.mark.slow),
     pytest.param("docs/freezing.md", "", marks=pytest.mark.slow),

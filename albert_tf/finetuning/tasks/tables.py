@@ -305,9 +305,12 @@ def _class_names(
       "Give --do_train, or name a fine-tuned run with --init_checkpoint."
     )
   if not 2 <= len(label_names) <= _MOST_CLASSES:
+    remedy = "Numbers to predict are --problem=regression. For more classes take AlbertClassifier"
+    if kind == "multi_label":
+      remedy = "Write several as air,blue. For more take AlbertClassifier"
     raise UserError(
-      f"Classification needs 2 to {_MOST_CLASSES} classes. Received: {len(label_names)} different "
-      "labels in training data. Is it the right column? Numbers to predict are --problem=regression."
+      f"A table has 2 to {_MOST_CLASSES} different labels. Received: {len(label_names)} in the "
+      f"training data. Is it the right column? {remedy}."
     )
   # One of several labels without an example would be learned as "never".
   known = {known_label(label, label_names) for label in labels}
