@@ -195,7 +195,12 @@ def _build(
   )
   evaluator = None
   if inputs.held_out is not None:
-    evaluator = Evaluator(strategy=strategy, model=model, sets={EVAL: inputs.held_out})
+    evaluator = Evaluator(
+      strategy=strategy,
+      model=model,
+      sets={EVAL: inputs.held_out},
+      use_xla=settings.distribution.use_xla,
+    )
   return _Program(
     train_step=train_step,
     evaluator=evaluator,
