@@ -172,7 +172,8 @@ def find_checkpoint(path: files.Path) -> str:
     )
     if files.exists(path):
       reason = (
-        "is another file. Name its folder; a .keras file is loaded with keras.saving.load_model"
+        "is another file. Name its folder, unpack an archive, and load a .keras file with "
+        "keras.saving.load_model"
       )
     raise UserError(
       "A checkpoint must be a directory, a weights file or the prefix of a .index file. "

@@ -44,6 +44,15 @@ def write_task(root, name):
   return str(root)
 
 
+def test_a_short_row_of_a_test_file_is_refused(tmp_path):
+  """Left out, its answer would be missing in the submission."""
+  root = write_task(tmp_path, "mrpc")
+  path = tmp_path / glue.TASKS["mrpc"].folder / "test.tsv"
+  path.write_text(path.read_text() + "17\tcut off\n")
+  with pytest.raises(UserError, match=r"test\.tsv, a row of 2 columns: '17'"):
+    glue_task(glue.TASKS["mrpc"], data_dir=root, tokenizer=tokenizer(), max_seq_length=32)
+
+
 @pytest.mark.parametrize("name", COLUMNS)
 def test_each_layout(tmp_path, name, caplog):
   root = write_task(tmp_path, name)

@@ -137,7 +137,7 @@ def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
   """Reads a TSV file of GLUE, which has no quoting, and a header only for some tasks.
 
   Raises:
-    UserError: a column is missing, or there are no rows.
+    UserError: a column is missing, in a test file also from one row, or there are no rows.
   """
   # Not `csv`: a quotation mark in GLUE's files is part of the text.
   rows = [line.split("\t") for line in read_lines(path) if line.strip()]
@@ -162,8 +162,14 @@ def read_tsv(task: GlueTask, path: str, split: str) -> list[TextExample]:
   examples = []
   for number, cells in enumerate(rows):
     row = dict(zip(columns, cells, strict=False))
-    if not set(needed) <= set(row):  # QQP's release has some.
-      continue
+    if not set(needed) <= set(row):
+      if is_test:
+        raise UserError(
+          f"Each row of {task.folder}'s {split} file needs the columns {', '.join(needed)}, as the "
+          f"submission answers all. Received: {path}, a row of {len(cells)} columns: "
+          f"{cells[0]!r}. Download it again."
+        )
+      continue  # QQP's release has some.
     texts = [row[name] for name in task.texts]
     label = None if is_test else row[task.label].strip()
     example_id = cells[0] if has_numbers else str(number)
