@@ -28,7 +28,7 @@ class ExportSettings(Settings):
 
   max_seq_length: int | None = setting(
     None,
-    "Texts are cut to this many tokens. "
+    "Texts are cut to this many tokens, at most the model's positions. "
     "Default: the length of fine-tuning, else the model's longest.",
     minimum=8,
   )
@@ -45,7 +45,7 @@ class ExportSettings(Settings):
   )
   min_agreement: float = setting(
     0.99,
-    "int8, bfloat16: smallest share of answers that are float32's; with fewer nothing is written.",
+    "int8, bfloat16: smallest share of answers that are float32's; with fewer nothing is written. -1: accept all.",
     minimum=-1.0,
     maximum=1.0,
   )
@@ -89,7 +89,7 @@ class LiteSettings(Settings):
   )
   max_seq_length: int | None = setting(
     None,
-    "Tokens of a row. Default: the length of fine-tuning, else the model's longest.",
+    "Tokens of a row; the caller pads shorter ones. Default: the length of fine-tuning, else the model's longest.",
     minimum=8,
   )
   # The others are for `export_lite` in Python: a command has their defaults.
