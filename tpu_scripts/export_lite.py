@@ -15,7 +15,10 @@ from albert_tf.settings import setting
 class Command(ExportSource):
   """The model and the file to write."""
 
-  output: str = setting(help="File to write, which must not exist.")
+  output: str = setting(
+    help="File to write, which must not exist. It is written if the outputs for eight rows of random ids have "
+    "a cosine of 0.9 or more with the model's."
+  )
 
 
 commands.define_flags(Command, LiteSettings)

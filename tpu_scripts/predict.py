@@ -1,6 +1,6 @@
 """Answers each row of tables with an exported SavedModel, in the order of the rows.
 
-A killed run continues with the same command.
+A killed run continues with the same command. A GPU is used if TensorFlow sees one.
 
 Example:
   python tpu_scripts/predict.py --saved_model RUN/saved_model --input 'reviews/*.csv' --text_columns review \\
@@ -19,10 +19,12 @@ class Command(Settings):
 
   saved_model: str = setting(help="A SavedModel, or a folder of versions (the highest is taken).")
   input: tuple[str, ...] = setting(
-    help="Tables with the ending .csv, .tsv, .jsonl or .parquet: files or patterns, with commas."
+    help="Tables with the ending .csv, .tsv, .jsonl or .parquet: files or patterns, with commas. "
+    "Others, such as .csv.gz, are refused."
   )
   output: str = setting(
-    help="A new file of answers, with the ending .jsonl, .parquet or, for vectors, .npy."
+    help="A new file of answers, with the ending .jsonl, .parquet or, for one output of numbers, .npy. "
+    "One that exists is refused."
   )
   text_columns: tuple[str, ...] = setting(
     (),

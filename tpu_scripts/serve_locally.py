@@ -1,6 +1,7 @@
 """Serves exported models on this machine, with a page to try them in a browser.
 
 It answers `predict` requests of TensorFlow Serving's REST API. It is meant for tests, not for a public network.
+Control-C or SIGTERM ends it, after the requests that have arrived are answered.
 
 Example:
   python tpu_scripts/serve_locally.py --saved_model RUN/saved_model --port 8501
@@ -18,10 +19,14 @@ class ServeSettings(Settings):
   """The models and the port to serve."""
 
   saved_model: tuple[str, ...] = setting(
-    help="Exported models as PATH or NAME=PATH, with commas; a PATH is a version or a folder of versions."
+    help="Exported models as PATH or NAME=PATH, with commas; a PATH is a version or a folder of versions. "
+    "The highest is loaded at the start; a newer one needs a restart."
   )
   port: int = setting(
-    8501, "Port of the REST API and the page; 0: any free port.", minimum=0, maximum=65535
+    8501,
+    "Port of the REST API and the page, on 127.0.0.1 alone; 0: any free port. One in use is refused.",
+    minimum=0,
+    maximum=65535,
   )
 
 

@@ -157,6 +157,8 @@ class TextModel(ConfigModel):
   ) -> None:
     """Writes a SavedModel, as `export_saved_model.py` does; the first four arguments are Keras'.
 
+    In float32 it computes padding, on CPUs too, if TensorFlow sees a GPU at the export.
+
     Args:
       filepath: directory of the SavedModel; servers need a number as its last part.
       format: "tf_saved_model"; other formats have commands of their own.

@@ -236,8 +236,15 @@ def _cells(name: str, value: Any, info: Any) -> np.ndarray:
 
 def _array(name: str, value: Any, cells: np.ndarray, info: Any) -> np.ndarray:
   """One input's array, with the type of `info`, a TensorInfo."""
-  # TensorFlow refuses other types, where NumPy would convert them. But it makes 0 of 2**32.
   dtype = tf.as_dtype(info.dtype)
+  if dtype == tf.string:
+    others = [cell for cell in cells.flat if not isinstance(cell, (str, bytes))]
+    if others:
+      raise RequestError(
+        400,
+        f'{name} takes strings. Received: {json.dumps(others[0]):.60}. For a missing text send "".',
+      )
+  # TensorFlow refuses other types, where NumPy would convert them. But it makes 0 of 2**32.
   try:
     array = tf.constant(value, dtype).numpy()
   except (TypeError, ValueError, OverflowError) as error:

@@ -28,7 +28,7 @@ class ExportSettings(Settings):
 
   max_seq_length: int | None = setting(
     None,
-    "Texts are cut to this many tokens. "
+    "Texts are cut to this many tokens, at most the model's positions. "
     "Default: the length of fine-tuning, else the model's longest.",
     minimum=8,
   )
@@ -41,11 +41,12 @@ class ExportSettings(Settings):
   precision: Precision = setting(
     "float32",
     "Numbers of the products in the layers. int8 and bfloat16 answer faster on CPUs that have them, and need "
-    "texts to compare with float32 (docs/cpu_serving.md).",
+    "texts to compare with float32 (docs/cpu_serving.md). float32 computes padding, on CPUs too, if TensorFlow "
+    "sees a GPU at the export: CUDA_VISIBLE_DEVICES=-1 hides it.",
   )
   min_agreement: float = setting(
     0.99,
-    "int8, bfloat16: smallest share of answers that are float32's; with fewer nothing is written.",
+    "int8, bfloat16: smallest share of answers that are float32's; with fewer nothing is written. -1: accept all.",
     minimum=-1.0,
     maximum=1.0,
   )
@@ -89,7 +90,7 @@ class LiteSettings(Settings):
   )
   max_seq_length: int | None = setting(
     None,
-    "Tokens of a row. Default: the length of fine-tuning, else the model's longest.",
+    "Tokens of a row; the caller pads shorter ones. Default: the length of fine-tuning, else the model's longest.",
     minimum=8,
   )
   # The others are for `export_lite` in Python: a command has their defaults.
