@@ -145,7 +145,8 @@ def computed_in(
   """
   variables = list(named_variables(model).items())
   if precision == "float32":
-    yield [variable for _, variable in variables]
+    with _packed(model):
+      yield [variable for _, variable in variables]
     return
   with _served_by(model, _BLOCKS[precision], ranges, depth) as (maps, _):
     yield [variable for name, variable in variables if not _is_replaced(name)] + maps
@@ -157,11 +158,25 @@ def _is_replaced(name: str) -> bool:
 
 
 @contextlib.contextmanager
+def _packed(model: Any) -> Iterator[Any]:
+  """Within it the model's encoder computes no padding, also where TensorFlow sees a GPU.
+
+  An export may be made on one machine and answer on another.
+  """
+  encoder = getattr(model, "encoder", model)
+  encoder.packs = True
+  try:
+    yield encoder
+  finally:
+    encoder.packs = None
+
+
+@contextlib.contextmanager
 def _served_by(
   model: Any, kind: type[ServedBlock], ranges: Ranges, depth: int | None
 ) -> Iterator[tuple[list[BlockMaps], list[ServedBlock]]]:
   """Puts blocks of another kind in the place of the encoder's, one for each pass."""
-  encoder = getattr(model, "encoder", model)
+  encoder = getattr(model, "encoder", model)  # Itself, if it is exported alone.
   num_passes = len(encoder.config.at_depth(depth).owners)
   maps: dict[Any, BlockMaps] = {}
   blocks = []
@@ -173,12 +188,11 @@ def _served_by(
     ranges_of_pass = ranges[number] if ranges else None
     blocks.append(kind(block, maps[sublayers], encoder.config, ranges_of_pass))
   encoder.served_blocks = blocks
-  encoder.packs = True
   try:
-    yield list(maps.values()), blocks
+    with _packed(model):
+      yield list(maps.values()), blocks
   finally:
     encoder.served_blocks = ()
-    encoder.packs = None
 
 
 def _agreement(

@@ -14,7 +14,7 @@ from support.stacks import needs_int8
 from support.synthetic_checkpoint import CONFIG
 import tensorflow as tf
 
-from albert_tf.modeling import Encoder
+from albert_tf.modeling import Encoder, named_variables
 from albert_tf.modeling.low_precision import Int8Map
 from albert_tf.serving import precision
 
@@ -61,6 +61,19 @@ def test_vectors_are_near_those_of_float32(name, least_cosine, changes):
     cosines /= np.linalg.norm(want, axis=1)[is_token] * np.linalg.norm(got, axis=1)[is_token]
     assert cosines.min() > least_cosine
     assert np.abs(got - want).max() > 0
+
+
+def test_an_export_in_float32_computes_no_padding_although_a_gpu_is_seen(monkeypatch):
+  """It may be made beside a GPU and answer on a CPU. A NaN in padding's vector shows where it is read."""
+  monkeypatch.setattr("albert_tf.modeling.encoder.device_kind", lambda: "gpu")
+  encoder = encoder_of()
+  table = named_variables(encoder)["bert/embeddings/word_embeddings"]
+  table.assign(tf.tensor_scatter_nd_update(table, [[0]], tf.fill([1, table.shape[1]], np.nan)))
+  [padded] = vectors(encoder, {**BATCH, "input_ids": IDS * MASK})
+  with precision.computed_in(encoder, "float32"):
+    [packed] = vectors(encoder, {**BATCH, "input_ids": IDS * MASK})
+  assert not np.isfinite(padded["sequence_output"]).all()
+  assert np.isfinite(packed["sequence_output"]).all()
 
 
 @needs_int8
