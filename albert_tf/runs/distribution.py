@@ -32,8 +32,10 @@ def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
   if config.tpu:
     return _tpu_strategy(config)
 
-  if config.precision == "bfloat16" and not tf.config.list_physical_devices("GPU"):
-    _warn_of_slow_bfloat16(config.use_xla)
+  if not tf.config.list_physical_devices("GPU"):
+    _warn_of_idle_chips()
+    if config.precision == "bfloat16":
+      _warn_of_slow_bfloat16(config.use_xla)
   # First: the strategy must be made before the list of devices starts TensorFlow's runtime.
   if _several_workers():
     return tf.distribute.MultiWorkerMirroredStrategy()
@@ -105,6 +107,16 @@ def find_tpu(
   hosts = resolver.cluster_spec().as_dict().get("worker", ())
   slice_hosts.check_hosts(hosts)
   return resolver, hosts
+
+
+def _warn_of_idle_chips() -> None:
+  """Says that this machine has a TPU, which the run leaves alone."""
+  chips = tpu_host.chips()
+  if chips:
+    logging.warning(
+      "This run takes the CPU, and leaves this machine's TPU (%s) alone. Give --tpu=local.",
+      ", ".join(chips),
+    )
 
 
 def _warn_of_slow_bfloat16(use_xla: bool) -> None:

@@ -139,6 +139,13 @@ def test_a_slow_precision_of_the_cpu_is_named(caplog, monkeypatch, precision, in
   assert caplog.text.count("Leave") == bool(advice)
 
 
+@pytest.mark.parametrize(("chips", "num_warnings"), [([], 0), (["/dev/accel0"], 1)])
+def test_a_run_on_the_cpu_of_a_tpu_vm_is_named(caplog, monkeypatch, chips, num_warnings):
+  monkeypatch.setattr(tpu_host, "chips", lambda: chips)
+  make_strategy(DistributionConfig())
+  assert caplog.text.count("/dev/accel0) alone. Give --tpu=local") == num_warnings
+
+
 def test_keras_never_chooses_xla_by_itself(monkeypatch):
   """On the host of a TPU it would, and the runtime would end with NotFoundError."""
   listed = tf.config.list_physical_devices
