@@ -1,7 +1,7 @@
 """Checks whether this machine can train: packages, GPUs, the TPU, the run directory; prints what to do.
 
-It trains nothing, and does not look at free disk space. --tpu=local starts the chips, so no run may
-hold them. The status is 1 if something is to fix.
+It trains nothing, and does not look at free disk space. GPUs are only
+listed. --tpu=local starts the chips, so no run may hold them. The status is 1 if something is to fix.
 
 Example:
   python tpu_scripts/doctor.py --tpu=local --output_dir=gs://bucket/run
