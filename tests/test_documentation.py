@@ -32,7 +32,7 @@ SCRIPTS = {
 # Flags of others: Beam, spm_train, TensorFlow Serving and its clients, gcloud, TensorBoard, pip, twine.
 OTHERS = set(
   "setup_file enable_batching model_config_file method spot logdir no-deps strict local-dir member role "
-  "force user_defined_symbols".split()
+  "force user_defined_symbols signal job-name dependency no-build-isolation".split()
 )
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

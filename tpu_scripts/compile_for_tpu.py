@@ -3,6 +3,7 @@
 It compiles the training step of one core with Google's TPU compiler (libtpu), which needs no TPU:
 pip install -e ".[tpu-compile]". With --estimate_only it uses a formula, without the compiler.
 It takes the flags of run_pretrain.py for the model and the step, and recipes.
+The status is 0 also where the step does not fit, and 2 for a mistake in the flags.
 
 Example:
   python tpu_scripts/compile_for_tpu.py --size=base --topology=v3:16x16 --train_batch_size=4096
@@ -28,12 +29,21 @@ from albert_tf.settings import Settings, setting
 class Command(Settings):
   """The flags besides those of the run."""
 
-  topology: str = setting("", "Type and grid of chips, such as v3:16x16 or v5p:2x2x1.")
+  topology: str = setting(
+    "",
+    "Type and grid of chips, such as v3:16x16 or v5p:2x2x1; v5e:2x4 is a v5litepod-8, v5e:1x1 one "
+    "chip. An unknown one prints all that are known; GPUs are not among them.",
+  )
   usd_per_chip_hour: float | None = setting(
-    None, "US dollars for a chip and hour, to print the cost of the run.", minimum=0
+    None,
+    "US dollars for a chip and hour, to print the run's cost: chips x likely hours x this price. A "
+    "v2-8 to v5p-8 is four chips, a v5litepod-8 or v6e-8 eight. No price is built in.",
+    minimum=0,
   )
   estimate_only: bool = setting(
-    False, "Estimate with a formula in milliseconds, without the compiler."
+    False,
+    "Estimate with a formula, in seconds, without the compiler: on any machine, with no further "
+    "package.",
   )
   # A flag of the run: the optimizer's settings would also check its warm-up.
   num_train_steps: int = setting(125_000, "Number of updates.", minimum=1)

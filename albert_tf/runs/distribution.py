@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 import contextlib
+import glob
 import os
 import pathlib
 import sys
@@ -32,8 +33,10 @@ def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
   if config.tpu:
     return _tpu_strategy(config)
 
-  if config.precision == "bfloat16" and not tf.config.list_physical_devices("GPU"):
-    _warn_of_slow_bfloat16(config.use_xla)
+  if not tf.config.list_physical_devices("GPU"):
+    warn_of_idle_chips()
+    if config.precision == "bfloat16":
+      _warn_of_slow_bfloat16(config.use_xla)
   # First: the strategy must be made before the list of devices starts TensorFlow's runtime.
   if _several_workers():
     return tf.distribute.MultiWorkerMirroredStrategy()
@@ -105,6 +108,26 @@ def find_tpu(
   hosts = resolver.cluster_spec().as_dict().get("worker", ())
   slice_hosts.check_hosts(hosts)
   return resolver, hosts
+
+
+def warn_of_idle_chips(dev: str = "/dev") -> None:
+  """Says that this machine has a TPU or GPUs, which the run leaves alone."""
+  chips = tpu_host.chips(dev)
+  if chips:
+    logging.warning(
+      "This run takes the CPU, and leaves this machine's TPU (%s) alone. Give --tpu=local.",
+      ", ".join(chips),
+    )
+  # Empty or -1 hides the cards on purpose.
+  is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+  cards = sorted(glob.glob(f"{dev}/nvidia[0-9]*"))
+  if cards and not is_hidden:
+    logging.warning(
+      "This run takes the CPU, as TensorFlow sees none of this machine's GPUs (%s). Install "
+      "NVIDIA's libraries, pip install -e '.[gpu]' on the default stack; CUDA_VISIBLE_DEVICES=-1 "
+      "takes the CPU on purpose.",
+      ", ".join(cards),
+    )
 
 
 def _warn_of_slow_bfloat16(use_xla: bool) -> None:

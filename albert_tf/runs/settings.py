@@ -18,17 +18,27 @@ class DistributionConfig(Settings):
 
   tpu: str = setting(
     "",
-    "The TPU: local, a name, or grpc://host:port, with commas between the hosts of a slice. "
-    "Empty: all GPUs, else the CPU.",
+    "The TPU: local (all chips of this VM), a name, or grpc://host:port, with commas between the "
+    "hosts of a slice. Empty: no TPU, on a TPU VM too; then TF_CONFIG's workers, else all GPUs, "
+    "else the CPU.",
   )
-  tpu_zone: str = setting("", "Zone of a TPU that --tpu gives by name.")
-  gcp_project: str = setting("", "Google Cloud project of a TPU that --tpu gives by name.")
+  tpu_zone: str = setting(
+    "", "Zone of a TPU that --tpu gives by name. Default: this VM's own, by Google's metadata."
+  )
+  gcp_project: str = setting(
+    "",
+    "Google Cloud project of a TPU that --tpu gives by name. Default: this VM's own, by Google's "
+    "metadata.",
+  )
   mixed_precision: Literal["float32", "bfloat16"] | None = setting(
     None,
-    "Type of the matrix products; weights and optimizer are float32. There is no float16 and no "
-    "loss scaling. Default: bfloat16 on TPUs, else float32.",
+    "Type of the matrix products; weights, optimizer and losses are float32. There is no float16 "
+    "and no loss scaling. Default: bfloat16 on TPUs, else float32.",
   )
-  use_xla: bool = setting(False, "Compile with XLA on a GPU or the CPU; on a TPU it is always on.")
+  use_xla: bool = setting(
+    False,
+    "Compile with XLA on a GPU or the CPU; on a TPU it is always on, and the flag is refused.",
+  )
 
   def __post_init__(self) -> None:
     super().__post_init__()

@@ -16,7 +16,7 @@ from albert_tf import AlbertEncoder, compat, tpu_host
 from albert_tf.errors import UserError
 from albert_tf.files import MissingFileError
 from albert_tf.runs import distribution
-from albert_tf.runs.distribution import make_strategy
+from albert_tf.runs.distribution import make_strategy, warn_of_idle_chips
 from albert_tf.runs.failures import readable_errors
 from albert_tf.runs.settings import DistributionConfig
 
@@ -137,6 +137,26 @@ def test_a_slow_precision_of_the_cpu_is_named(caplog, monkeypatch, precision, in
   make_strategy(DistributionConfig(use_xla=True, mixed_precision=precision))
   assert advice in caplog.text
   assert caplog.text.count("Leave") == bool(advice)
+
+
+@pytest.mark.parametrize(
+  ("device", "visible", "received"),
+  [
+    ("accel0", None, r"/accel0\) alone\. Give --tpu=local"),
+    ("nvidia0", None, r"/nvidia0\)\. .*\[gpu\]"),
+    ("nvidia0", "-1", "^$"),
+    ("nvidiactl", None, "^$"),
+  ],
+)
+def test_chips_that_a_run_on_the_cpu_leaves_idle_are_named(
+  tmp_path, monkeypatch, caplog, device, visible, received
+):
+  monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+  if visible:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+  (tmp_path / device).touch()
+  warn_of_idle_chips(str(tmp_path))
+  assert re.search(received, caplog.text)
 
 
 def test_keras_never_chooses_xla_by_itself(monkeypatch):
