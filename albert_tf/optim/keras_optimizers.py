@@ -29,14 +29,17 @@ KERAS_EXCLUDED_PATTERN = (
 class AdamW(OptimizerBase):
   """The original release's AdamW for `model.compile`.
 
-  It has no bias correction, and LayerNorm and biases do not decay.
+  It has no bias correction, and LayerNorm and biases do not decay. Any Keras model may train with
+  it. It keeps two more values for each trained one.
 
   Args:
-    learning_rate: a float or a Keras schedule.
+    learning_rate: a float or a Keras schedule, for all variables. `ReduceLROnPlateau` and others that
+      set it need a float.
     beta_1, beta_2, epsilon, weight_decay_rate, bias_correction: see `MomentHyperparameters`.
     exclude_from_weight_decay: regular expression; variables with a matching path do not decay.
     name: the optimizer's name.
-    **kwargs: arguments of every Keras optimizer, such as `global_clipnorm=1.0`.
+    **kwargs: arguments of every Keras optimizer, such as `global_clipnorm=1.0`, `use_ema=True` or, in
+      Keras 3, `gradient_accumulation_steps`, which counts batches.
 
   Raises:
     ValueError: `weight_decay` is given, which is Keras' own.
@@ -307,7 +310,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
   Args:
     learning_rate: the peak.
-    num_train_steps, num_warmup_steps, start_warmup_step, poly_power, end_learning_rate, schedule:
+    num_train_steps: updates of the whole `fit`, epochs × ⌈rows / batch size⌉. Later ones have
+      `end_learning_rate`, by default 0, and change nothing.
+    num_warmup_steps, start_warmup_step, poly_power, end_learning_rate, schedule:
       see `ScheduleConfig`.
 
   Example:
