@@ -80,6 +80,7 @@ class AlbertPreprocessor(keras.layers.Layer):
   Example:
     >>> preprocessor = AlbertPreprocessor.from_pretrained("run/", max_length=128)
     >>> dataset = dataset.map(lambda x, y: (preprocessor(x), y), num_parallel_calls=4)
+    >>> model.fit(dataset.cache(), epochs=3)  # Tokenized in the first epoch alone.
     >>> batch = preprocessor(keras.Input([], dtype="string"))
   """
 

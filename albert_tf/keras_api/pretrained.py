@@ -60,6 +60,8 @@ class AlbertEncoder(TextModel, Encoder):
 class AlbertMaskedLM(TextModel):
   """Predicts the tokens at the masks of a text (masked LM).
 
+  `run_pretrain.py` trains it, and draws masks; `from_pretrained` reads its runs.
+
   Args:
     config: the model's configuration.
     encoder_options: see `Encoder`.

@@ -29,8 +29,8 @@ class AlbertSentenceEncoder(TaskModel):
       preprocessor texts `[B]`, or a tuple: text, positive and perhaps hard negative.
 
   Returns:
-    float32 `[B, H]`, or `[B, N, H]`. H is the encoder's width, 768 of base; nothing trains shorter
-    vectors.
+    float32 `[B, H]`, or `[B, N, H]`, which a loss of yours gets too. H is the encoder's width, 768
+    of base; nothing trains shorter vectors.
 
   Reference: Reimers and Gurevych 2019, arXiv 1908.10084, section 3.
   """

@@ -116,6 +116,7 @@ class AlbertClassifier(_WithLabels):
 
   Call args:
     inputs: those of `AlbertEncoder`; with a preprocessor texts `[B]`, or a tuple of two for pairs.
+      Join further fields, such as a title, into one of the two.
     training: whether dropout is active; false by default, true in `fit`.
 
   Returns:
@@ -177,12 +178,21 @@ class AlbertClassifier(_WithLabels):
 class AlbertMultipleChoice(TaskModel):
   """Multiple choice, as in RACE: one score for each choice.
 
+  Labels are the numbers of the right choices, from 0. All rows have equally many choices.
+
   Call args:
     inputs: those of `AlbertEncoder`, each `[B, C, S]`; with a preprocessor `context`, `question`
       `[B]` and `choices` `[B, C]`.
 
   Returns:
     Logits over the choices, float32 `[B, C]`.
+
+  Example:
+    >>> model = AlbertMultipleChoice.from_pretrained("run/")
+    >>> loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    >>> model.compile(AdamW(2e-5), loss=loss)
+    >>> rows = {"context": contexts, "question": questions, "choices": [["a", "b"], ["c", "d"]]}
+    >>> model.fit(rows, [0, 1])
   """
 
   task_kinds = ("multiple_choice",)
@@ -322,7 +332,7 @@ class AlbertQuestionAnswering(TaskModel):
   Args:
     config: the encoder's configuration.
     task: its `squad_version` decides the head, `SpanHead` or `Squad2Head`. Without a task it is
-      "2.0".
+      "2.0"; `from_pretrained(…, squad_version="1.1")` is the other.
 
   Call args:
     inputs: those of `AlbertEncoder`; for 2.0 `p_mask` `[B, S]` and, for training, `start_positions`

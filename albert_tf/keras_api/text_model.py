@@ -203,7 +203,7 @@ class TextModel(ConfigModel):
     """`keras.Model.compile`; Keras' metrics of probabilities get those of the logits.
 
     An optimizer has one learning rate for all variables. `fit` and `evaluate` need it; `predict`
-    does not. `jit_compile=True` and `run_eagerly=True` work with texts, too.
+    does not. XLA compiles only with `jit_compile=True`, which takes texts as well.
 
     Raises:
       UserError: a loss reads probabilities.
@@ -248,8 +248,9 @@ class TextModel(ConfigModel):
 
     Args:
       x: texts: a list, a tuple of two for pairs, an array, a column of pandas, or columns by name.
-        Other sequences go through `list`. They are tokenized before the first batch, and their ids
-        kept in memory without padding. "" is a text without tokens; None and NaN are refused. Or ids
+        Other sequences go through `list`. They are tokenized before the first batch, and kept in
+        memory without padding: of 30,000 tokens, 4 bytes for each (calculated). "" is a text without
+        tokens; None and NaN are refused. Or ids
         by name. Or batches: a `tf.data.Dataset`, which must be batched, a generator, a
         `keras.utils.PyDataset`.
       y: labels, see the class. Batches have their own.
