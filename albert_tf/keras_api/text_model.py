@@ -26,7 +26,7 @@ from albert_tf.keras_api.calibration import calibration_of
 from albert_tf.keras_api.callbacks import SaveState, ShortEpoch, StopOnSignal, callbacks_in_order
 from albert_tf.keras_api.examples import Column, Examples, check_counts, with_class_weights
 from albert_tf.keras_api.id_inputs import are_known, asserted_ids, checked_ids
-from albert_tf.keras_api.labels import finite
+from albert_tf.keras_api.labels import decoded, finite
 from albert_tf.keras_api.loading import load_pretrained, save_pretrained, weight_values
 from albert_tf.keras_api.logits import check_losses, metrics_of_logits
 from albert_tf.keras_api.predictor import Predictor, padded_outputs
@@ -502,7 +502,8 @@ class TextModel(ConfigModel):
     if self.preprocessor is not None:
       # Keras takes the shapes from the first batches.
       length = self.preprocessor.max_length
-    return self.examples(*batch).padded(length)
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
+    return self.examples(x, decoded(y), sample_weight).padded(length)
 
   def fixed_length(self) -> int | None:
     """The length that all rows have; None if a batch has that of its longest row."""
