@@ -28,16 +28,23 @@ _BEST_FILE = "best.json"  # Beside the weights: their update, and the metric wit
 class KeepBest(keras.callbacks.Callback):
   """Keeps the weights with the best value of a metric, on the disk and at the end in the model.
 
-  A training that continues with `SaveState` knows the best weights of before.
+  A training that continues with `SaveState` knows the best weights of before. Of equal values the
+  first is kept. `from_pretrained` reads a folder with a configuration: after `fit` call
+  `model.save_pretrained`, which writes the best weights.
 
   Args:
     directory: for the weights, a TensorFlow checkpoint with the original release's names.
-    monitor: name of the metric in Keras' logs, such as "val_accuracy".
-    mode: whether the largest or the smallest value is the best. Default: "min" for losses.
+    monitor: name of the metric in Keras' logs, such as "val_accuracy". Those with "val_" need
+      `validation_data` or `validation_split`.
+    mode: whether the largest or the smallest value is the best. Default: "min" for names that end
+      in "loss", else "max".
 
   Attributes:
     best_step: updates of the best weights; 0 before the first evaluation.
     best_value: the metric with them.
+
+  Raises:
+    UserError: after an epoch, the logs lack the metric, or it is not finite.
   """
 
   def __init__(
@@ -103,9 +110,17 @@ class SaveState(keras.callbacks.Callback):
   never interrupted. It needs texts or arrays, and not a data set, whose order is not known. State of
   other callbacks, such as the patience of `EarlyStopping`, is not saved.
 
+  A learning rate that is a number comes from the state, whatever `compile` was given; a schedule is
+  that of `compile`.
+
   Args:
-    directory: for the state, three times the size of the weights.
+    directory: for the state, three times the size of the weights; the newest state alone is kept.
+      To begin anew, give another or remove it.
     every: updates between two more states within an epoch; 0: none.
+
+  Raises:
+    UserError: in `fit`, the state is damaged, or of other data, batch sizes, or variables of model
+      and optimizer.
 
   Example:
     >>> callbacks = [KeepBest("run/best"), SaveState("run/state"), StopOnSignal()]
@@ -193,6 +208,8 @@ class StopOnSignal(keras.callbacks.Callback):
   """Ends `fit` after the update in which SIGTERM, SIGHUP or Control-C arrives.
 
   With `SaveState` the state is saved, and the same program continues. `fit` raises `StoppedError`.
+  A second Control-C ends it without saving. Outside the main thread signals do not arrive, and it
+  does nothing.
   """
 
   def __init__(self) -> None:

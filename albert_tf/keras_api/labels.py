@@ -34,6 +34,17 @@ def as_array(values: Any, subject: str = "Labels") -> np.ndarray:
   )
 
 
+def decoded(labels: Any) -> Any:
+  """Labels with text for the bytes that `tf.data.Dataset.as_numpy_iterator` makes of strings."""
+  if not isinstance(labels, np.ndarray) or labels.dtype != object:
+    return labels
+
+  def text(label: Any) -> Any:
+    return label.decode() if isinstance(label, bytes) else label
+
+  return np.vectorize(text, otypes=[object])(labels)
+
+
 def name_of(value: Any) -> Any:
   """The name of a class as text: 1 and 1.0 are "1". What is no text and no whole number stays."""
   if isinstance(value, str):

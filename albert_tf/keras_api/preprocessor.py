@@ -51,7 +51,7 @@ class AlbertPreprocessor(keras.layers.Layer):
   """Converts strings to `input_ids`, `input_mask` and `segment_ids`, int32 `[B, S]`.
 
   The ids are exactly the original's. The layer's configuration contains the vocabulary, and so does
-  every saved file of the layer.
+  every saved file of the layer. Of each string the first 131,072 characters are read.
 
   Args:
     tokenizer: an `AlbertTokenizer` or another `Tokenizer`, with vocabulary and settings.
@@ -65,7 +65,8 @@ class AlbertPreprocessor(keras.layers.Layer):
       "choices": a context and a question `[B]`, and choices `[B, C]`; outputs are `[B, C, S]`.
       "question": a question and a context, cut to one window; `p_mask` `[B, S]` is 1 where no
         answer can be.
-    max_length: longer rows are cut.
+    max_length: tokens of a row, [CLS] and [SEP] among them. Longer rows are cut at the end, of a
+      pair the longer text first; no output says so.
     max_qa_length: "choices": number of last tokens of question and choice to keep.
     max_query_length: "question": number of tokens of a question to keep.
     pad_to_max_length: whether S is `max_length`, or the length of the batch's longest row.
@@ -73,9 +74,13 @@ class AlbertPreprocessor(keras.layers.Layer):
   Call args:
     inputs: strings `[B]`; for several inputs a tuple, or a mapping by name (`INPUT_NAMES`).
 
+  Raises:
+    UserError: an input is no string, such as None, NaN or a number, or no batch of strings.
+
   Example:
     >>> preprocessor = AlbertPreprocessor.from_pretrained("run/", max_length=128)
-    >>> dataset = dataset.map(lambda texts, labels: (preprocessor(texts), labels))
+    >>> dataset = dataset.map(lambda x, y: (preprocessor(x), y), num_parallel_calls=4)
+    >>> model.fit(dataset.cache(), epochs=3)  # Tokenized in the first epoch alone.
     >>> batch = preprocessor(keras.Input([], dtype="string"))
   """
 
@@ -300,8 +305,9 @@ def _check_string(text: Any, name: str) -> None:
   """Raises `UserError` for a value that is no string, or one that UTF-8 cannot hold."""
   if not isinstance(text, (str, bytes)):
     raise UserError(
-      f"A preprocessor takes strings. Received: {name} with {text!r:.60} among them. Several "
-      "inputs are a tuple; ids go into the model itself, as a mapping with input_ids."
+      f"A preprocessor takes strings. Received: {name} with {text!r:.60} among them. Leave rows "
+      'without a text out, or write ""; several inputs are a tuple; ids go into the model itself, as '
+      "a mapping with input_ids."
     )
   try:
     if isinstance(text, str):

@@ -19,7 +19,18 @@ from albert_tf.modeling.pretraining import MaskedLmHead
 class AlbertEncoder(TextModel, Encoder):
   """`Encoder` that takes ids or texts.
 
-  `sequence_output` has Keras' mask, so that layers behind it skip padding.
+  `sequence_output` has Keras' mask, so that layers behind it skip padding. Weights that layers share
+  are in `trainable_variables` once.
+
+  Call args:
+    inputs: texts `[B]`, or a tuple of two for pairs; or ids by name, as of `Encoder`, also under
+      Hugging Face's names. Lists of texts are for the call itself; a model of Keras' own around it
+      gets `tf.constant(texts)`. `inputs_embeds` and `position_ids` are refused.
+    training: whether dropout is active. Default: that of the model around it, true in its `fit`;
+      else false. A frozen encoder's dropout stays on: 0 in `config` switches it off.
+
+  Returns:
+    A mapping; see `Encoder`. It has no attention probabilities.
 
   Example:
     >>> encoder = AlbertEncoder.from_pretrained("run/")
@@ -48,6 +59,8 @@ class AlbertEncoder(TextModel, Encoder):
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertMaskedLM(TextModel):
   """Predicts the tokens at the masks of a text (masked LM).
+
+  `run_pretrain.py` trains it, and draws masks; `from_pretrained` reads its runs.
 
   Args:
     config: the model's configuration.
@@ -110,7 +123,8 @@ class AlbertMaskedLM(TextModel):
   ) -> list[list[list[tuple[str, float]]]]:
     """The best words and their probabilities, as the SavedModel gives them.
 
-    The result has a list for each text, in it one for each "[MASK]", and in it the words.
+    The result has a list for each text, in it one for each "[MASK]", and in it the words: `top_k`
+    single tokens, the best first. A text without "[MASK]" has an empty list.
     """
     filled = []
     for row in served_rows(self, self.columns(texts), batch_size=batch_size, top_k=top_k):

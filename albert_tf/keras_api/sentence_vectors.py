@@ -29,7 +29,8 @@ class AlbertSentenceEncoder(TaskModel):
       preprocessor texts `[B]`, or a tuple: text, positive and perhaps hard negative.
 
   Returns:
-    float32 `[B, H]`, or `[B, N, H]`.
+    float32 `[B, H]`, or `[B, N, H]`, which a loss of yours gets too. H is the encoder's width, 768
+    of base; nothing trains shorter vectors.
 
   Reference: Reimers and Gurevych 2019, arXiv 1908.10084, section 3.
   """
@@ -76,6 +77,8 @@ class AlbertSentenceEncoder(TaskModel):
   def encode(self, texts: Sequence[str], *, batch_size: int = 32) -> np.ndarray:
     """The vectors of n texts, float32 `[n, H]`, in order; texts of similar length share a batch.
 
+    An index for search needs its inner product, which is the cosine of vectors of length 1.
+
     Raises:
       UserError: `texts` are no list of strings, but for example one string.
     """
@@ -90,7 +93,9 @@ class InBatchNegatives(keras.losses.Loss):
   r"""Loss $-\log \frac{\exp(\cos(a_i, p_i) / \tau)}{\sum_j \exp(\cos(a_i, c_j) / \tau)}$.
 
   Candidates $c_j$ are the positives and hard negatives of all replicas, which need equal numbers
-  of rows.
+  of rows. So larger batches are harder, and one pair alone has the loss 0. With
+  `gradient_accumulation_steps` the candidates are those of a micro-batch: another, easier loss. It
+  is not symmetric: no text is a candidate of a positive.
 
   Args:
     temperature: τ.

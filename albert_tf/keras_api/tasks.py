@@ -89,6 +89,18 @@ class _WithLabels(TaskModel):
 class AlbertClassifier(_WithLabels):
   """Classification of a text or of a pair of texts or, with one label, regression.
 
+  `fit` needs `compile` with a loss, which decides the form of the labels. Give an optimizer, too:
+  Keras' default is RMSprop.
+
+      SparseCategoricalCrossentropy(from_logits=True)   numbers or names, [B]
+      CategoricalCrossentropy(from_logits=True)         one-hot or shares, [B, C]
+      BinaryCrossentropy(from_logits=True)              0/1 [B, C], or lists of names
+      "mse", with num_labels=1                          values, [B]
+
+  Of Keras' metrics `F1Score`, `AUC`, `Precision` and `Recall` need the second or the third form.
+  For others, such as Matthews' correlation, compare `predict_labels` with the labels in
+  scikit-learn.
+
   Args:
     config: the encoder's configuration.
     label_names: names of the labels, in the order of the logits.
@@ -98,11 +110,17 @@ class AlbertClassifier(_WithLabels):
       Default: regression with one label, else classification. `compile` with a binary cross-entropy
       makes it "multi_label".
 
+  Attributes:
+    gradient_accumulation_steps: micro-batches of an update, 1; set it before `fit`. More take less
+      memory, for the same update.
+
   Call args:
     inputs: those of `AlbertEncoder`; with a preprocessor texts `[B]`, or a tuple of two for pairs.
+      Join further fields, such as a title, into one of the two.
+    training: whether dropout is active; false by default, true in `fit`.
 
   Returns:
-    Logits, float32 `[B, C]`.
+    Logits, float32 `[B, C]`, also of a model of 16-bit types.
 
   Example:
     >>> model = AlbertClassifier.from_pretrained("run/", num_labels=2)
@@ -130,7 +148,10 @@ class AlbertClassifier(_WithLabels):
     )
 
   def predict_labels(self, texts: Any, *, batch_size: int = 32) -> list[answers.PredictedLabels]:
-    """The labels of texts, or of a tuple of two for pairs, as the SavedModel gives them."""
+    """The labels of texts, or of a tuple of two for pairs, as the SavedModel gives them.
+
+    It runs on one device, and does not sort by length: for many texts `predict` is quicker.
+    """
     if self.task.kind == "regression":
       raise UserError(
         "predict_labels needs labels. Received: a model of a value (num_labels=1). Use predict."
@@ -157,12 +178,21 @@ class AlbertClassifier(_WithLabels):
 class AlbertMultipleChoice(TaskModel):
   """Multiple choice, as in RACE: one score for each choice.
 
+  Labels are the numbers of the right choices, from 0. All rows have equally many choices.
+
   Call args:
     inputs: those of `AlbertEncoder`, each `[B, C, S]`; with a preprocessor `context`, `question`
       `[B]` and `choices` `[B, C]`.
 
   Returns:
     Logits over the choices, float32 `[B, C]`.
+
+  Example:
+    >>> model = AlbertMultipleChoice.from_pretrained("run/")
+    >>> loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    >>> model.compile(AdamW(2e-5), loss=loss)
+    >>> rows = {"context": contexts, "question": questions, "choices": [["a", "b"], ["c", "d"]]}
+    >>> model.fit(rows, [0, 1])
   """
 
   task_kinds = ("multiple_choice",)
@@ -302,7 +332,7 @@ class AlbertQuestionAnswering(TaskModel):
   Args:
     config: the encoder's configuration.
     task: its `squad_version` decides the head, `SpanHead` or `Squad2Head`. Without a task it is
-      "2.0".
+      "2.0"; `from_pretrained(…, squad_version="1.1")` is the other.
 
   Call args:
     inputs: those of `AlbertEncoder`; for 2.0 `p_mask` `[B, S]` and, for training, `start_positions`

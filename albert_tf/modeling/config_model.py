@@ -28,7 +28,16 @@ class ConfigModel(Composite, ModelBase):
     self.preprocessor = preprocessor
 
   def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-    """`keras.Model.save`, without Keras' older HDF5 format, which cannot be loaded again."""
+    """`keras.Model.save`, without Keras' older HDF5 format, which cannot be loaded again.
+
+    The file holds configuration, weights, compiled losses, optimizer with its state, vocabulary,
+    labels, and which layers are frozen. The Keras that wrote it reads it, 2 or 3; for the other take
+    `save_pretrained`. A model of `mixed_float16` is loaded as one, on a CPU too, whatever the global
+    policy is; weights are float32. Losses and metrics of yours must be registered for Keras.
+
+    Raises:
+      UserError: the path ends in .h5 or .hdf5.
+    """
     if str(filepath).endswith((".h5", ".hdf5")):
       raise UserError(
         f"A model is saved as a .keras file. Received: {filepath}. Give it the ending .keras."

@@ -90,6 +90,9 @@ class MaskedLmHead(ConfigLayer):
 class AlbertForPreTraining(ConfigModel):
   """Encoder, masked-LM head tied to the word embeddings, and sentence-order head.
 
+  It takes ids alone, and `run_pretrain.py` trains it, not `fit`. From its runs `from_pretrained` of
+  `AlbertMaskedLM` and the other classes takes their parts.
+
   Args:
     config: the model's configuration.
     encoder_options: see `Encoder`.

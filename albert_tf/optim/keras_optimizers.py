@@ -29,17 +29,20 @@ KERAS_EXCLUDED_PATTERN = (
 class AdamW(OptimizerBase):
   """The original release's AdamW for `model.compile`.
 
-  By default it has no bias correction, and clips nothing. LayerNorm and biases do not decay.
+  By default it has no bias correction, and clips nothing. LayerNorm and biases do not decay. Any
+  Keras model may train with it. It keeps two more values for each trained one.
 
   Args:
-    learning_rate: a float or a Keras schedule, such as `WarmupPolynomialDecay`.
-    beta_1, beta_2, epsilon: β₁ and β₂, the decay rates of the moments, and ε, added to sqrt(v).
-    weight_decay_rate: λ; an update subtracts η λ p.
+    learning_rate: a float or a Keras schedule, such as `WarmupPolynomialDecay`, for all variables.
+      `ReduceLROnPlateau` and others that set it need a float.
+    beta_1, beta_2, epsilon: β₁ = 0.9 and β₂ = 0.999, the decay rates of the moments, and ε = 1e-6,
+      added to sqrt(v).
+    weight_decay_rate: λ = 0.01; an update subtracts η λ p.
     bias_correction: divide the moments by 1 - β₁^t and 1 - β₂^t.
     exclude_from_weight_decay: regular expression; variables with a matching path do not decay.
     name: the optimizer's name.
     **kwargs: arguments of every Keras optimizer, such as `global_clipnorm=1.0`, which the original
-      has.
+      has, `use_ema=True` or, in Keras 3, `gradient_accumulation_steps`, which counts batches.
 
   Raises:
     ValueError: `weight_decay` is given, which is Keras' own.
@@ -310,7 +313,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
   Args:
     learning_rate: the peak.
-    num_train_steps: updates to the end of the decay; afterwards the rate stays `end_learning_rate`.
+    num_train_steps: updates of the whole `fit`, epochs × ⌈rows / batch size⌉. Later ones have
+      `end_learning_rate`, by default 0, and change nothing.
     num_warmup_steps: of these, updates of the warm-up; 0 for none.
     start_warmup_step: start of the warm-up; the rate is 0 before it.
     poly_power: power of the decay; 1 is linear.

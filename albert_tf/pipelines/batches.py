@@ -6,7 +6,9 @@ records.
 
 from collections.abc import Callable, Iterator
 import contextlib
+import contextvars
 import dataclasses
+import functools
 import os
 from typing import Any
 
@@ -193,23 +195,35 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
   return dataset.with_options(options)
 
 
+# Of each thread its own: others may make iterators meanwhile.
+_is_untuned = contextvars.ContextVar("is_untuned", default=False)
+
+
 @contextlib.contextmanager
 def iterators_without_autotune() -> Iterator[None]:
-  """Makes a strategy's iterators without tuning, too.
+  """Makes a strategy's iterators without tuning, too, in this thread.
 
   They read through another dataset for each replica, which ignores the options of the first.
   """
-  private_name = "_create_device_dataset"  # TensorFlow 2.15 to 2.21 have it.
-  create: Any = getattr(multi_device_iterator_ops, private_name, None)
-  if create is None:
-    yield
-    return
-
-  def create_without_autotune(*args: Any, **kwargs: Any) -> tf.data.Dataset:
-    return without_autotune(create(*args, **kwargs))
-
-  setattr(multi_device_iterator_ops, private_name, create_without_autotune)
+  token = _is_untuned.set(True)
   try:
     yield
   finally:
-    setattr(multi_device_iterator_ops, private_name, create)
+    _is_untuned.reset(token)
+
+
+def _without_autotune_on_request(create: Callable[..., tf.data.Dataset]) -> Any:
+  """TensorFlow's function that makes the dataset of a replica, which `iterators_without_autotune` changes."""
+
+  @functools.wraps(create)
+  def create_device_dataset(*args: Any, **kwargs: Any) -> tf.data.Dataset:
+    dataset = create(*args, **kwargs)
+    return without_autotune(dataset) if _is_untuned.get() else dataset
+
+  return create_device_dataset
+
+
+_CREATE = "_create_device_dataset"  # Private; TensorFlow 2.15 to 2.21 have it.
+if hasattr(multi_device_iterator_ops, _CREATE):
+  _original = getattr(multi_device_iterator_ops, _CREATE)
+  setattr(multi_device_iterator_ops, _CREATE, _without_autotune_on_request(_original))

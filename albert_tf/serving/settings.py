@@ -41,8 +41,7 @@ class ExportSettings(Settings):
   precision: Precision = setting(
     "float32",
     "Numbers of the products in the layers. int8 and bfloat16 answer faster on CPUs that have them, and need "
-    "texts to compare with float32 (docs/cpu_serving.md). float32 computes padding, on CPUs too, if TensorFlow "
-    "sees a GPU at the export: CUDA_VISIBLE_DEVICES=-1 hides it.",
+    "texts to compare with float32 (docs/cpu_serving.md).",
   )
   min_agreement: float = setting(
     0.99,

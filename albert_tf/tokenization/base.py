@@ -120,7 +120,7 @@ class Tokenizer:
     return self.encode_batch([text])[0]
 
   def decode(self, ids: Iterable[int]) -> str:
-    """Text of ids, without special tokens."""
+    """Text of ids, without special tokens, normalised: lower case does not become upper case again."""
     raise NotImplementedError
 
 

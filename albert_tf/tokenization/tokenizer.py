@@ -22,6 +22,9 @@ from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE, WORD_RULES
 class AlbertTokenizer(Tokenizer):
   """Converts text to ids and back, with the exact ids of the released models.
 
+  It loads neither TensorFlow nor Keras. It adds no [CLS], [SEP] or padding: `AlbertPreprocessor`
+  does. It has no offsets: `answer` and `tag` of the models give characters.
+
   text → normalised text → SentencePiece's best segmentation → "12," split into "12" and "," → ids
 
   Control pieces in text ("[CLS]", "<pad>") are ordinary text.

@@ -367,7 +367,7 @@ def test_texts_and_labels_that_are_refused(run, classifier):
   named = tf.data.Dataset.from_tensor_slices((TEXTS, ["bad", "good", "good"])).batch(2)
   for call, message in [
     (lambda: classifier.predict("one"), "Received: .*'one'"),
-    (lambda: classifier.predict(["a", None]), "Received: text with None"),
+    (lambda: classifier.predict(["a", None]), "Received: text with None.*Leave rows"),
     (lambda: classifier.predict([]), "Received: none"),
     (lambda: classifier.predict(["a\ud800"]), r"Received: .*\\ud800"),
     (lambda: classifier.predict(np.array("abc")), r"Received: .*\(\)"),
@@ -580,6 +580,10 @@ def test_texts_in_every_form_that_keras_takes(classifier):
   names = Batches(["bad", "good", "good"])
   history = classifier.fit(names, validation_data=Batches([0, 1, 1]), verbose=0).history
   assert history["val_loss"][0] == pytest.approx(loss, rel=1e-5)
+  # Its strings are bytes.
+  data = tf.data.Dataset.from_tensor_slices((TEXTS, ["bad", "good", "good"])).batch(2)
+  got = classifier.evaluate(data.as_numpy_iterator(), steps=2, verbose=0)
+  assert got == pytest.approx(loss, rel=1e-5)
   with pytest.raises(UserError, match="Received: 7 in row 1"):
     classifier.fit(Batches([0, 7, 1]), verbose=0)
   # Weights without labels stay weights.
