@@ -87,7 +87,9 @@ class OptimizerConfig(ScheduleConfig, MomentHyperparameters):
   learning_rate: float = setting(
     0.00176,
     "Peak learning rate, whatever the optimizer and the batch: nothing scales it, a warning names "
-    "the scaled one.",
+    "the scaled one. To choose it, compare the held-out losses of trials at the scaled rate, its half and "
+    "its double, with a warm-up in proportion. A trial must end beyond the plateau "
+    "(docs/training_trouble.md). Whether its best rate is that of a long run was not measured.",
     above=0.0,
   )
   num_train_steps: int = setting(

@@ -154,7 +154,11 @@ class RunOptions(Settings):
     minimum=1,
   )
   keep_checkpoint_max: int = setting(
-    5, "Number of newest checkpoints to keep. A better, older one is not kept.", minimum=1
+    5,
+    "Number of newest checkpoints to keep. A better, older one is not kept. For a backup copy the whole "
+    "run directory, also while the run goes on: a start removes unfinished files from the copy. If a "
+    "checkpoint went while it was copied, the start names it: remove it from the copy.",
+    minimum=1,
   )
   eval_batch_size: int = setting(
     64,

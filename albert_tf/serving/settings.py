@@ -41,7 +41,9 @@ class ExportSettings(Settings):
   precision: Precision = setting(
     "float32",
     "Numbers of the products in the layers. int8 and bfloat16 answer faster on CPUs that have them, and need "
-    "texts to compare with float32 (docs/cpu_serving.md).",
+    "texts to compare with float32 (docs/cpu_serving.md). If int8 is slower on your server, look for more "
+    "threads than its processors, several threads for one operation, and a processor without VNNI. Else "
+    "serve another precision.",
   )
   min_agreement: float = setting(
     0.99,
