@@ -36,7 +36,7 @@ class Source(Settings):
 
   input: tuple[str, ...] = setting(
     help="Input files, on a disk or gs://: glob patterns with commas, quoted. A folder, a pipe and "
-    "http:// are refused."
+    "http:// are refused. They are read whole: for a rehearsal name fewer."
   )
   spm_model_file: str = setting(
     help="SentencePiece model, of train_vocab.py or of a release, or WordPiece vocabulary (.txt)."

@@ -23,7 +23,8 @@ class Command(Settings):
 
   input: tuple[str, ...] = setting(
     help="Input files, on a disk or gs://: glob patterns with commas, quoted. A million sentences, "
-    "drawn from all of them, are used; no flag changes that."
+    "drawn from all of them, are used; no flag changes that. They are read whole: for a rehearsal "
+    "name fewer."
   )
   model_prefix: str = setting(
     help="Path and name of the output; files of that name are replaced. PREFIX.model is the "

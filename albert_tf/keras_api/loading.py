@@ -165,7 +165,11 @@ def save_pretrained(model: Any, directory: files.Path) -> None:
     if model.preprocessor is not None:
       model.preprocessor.tokenizer.save_pretrained(folder)
     if model.task is not None:
-      model.task.save(folder)
+      task = model.task
+      if model.preprocessor is not None:
+        # A preprocessor that the model was made with has a length of its own.
+        task = dataclasses.replace(task, max_seq_length=model.preprocessor.max_length)
+      task.save(folder)
     prefix = os.path.join(folder, "checkpoints", f"model.ckpt-{step}")
     files.makedirs(os.path.dirname(prefix))
     write_bundle(prefix, weight_values(model))

@@ -30,7 +30,8 @@ class AlbertEncoder(TextModel, Encoder):
       else false. A frozen encoder's dropout stays on: 0 in `config` switches it off.
 
   Returns:
-    A mapping; see `Encoder`. It has no attention probabilities.
+    A mapping; see `Encoder`. It has no attention probabilities. `predict` keeps all layers of all
+    tokens in memory: for vectors of many texts take `AlbertSentenceEncoder.encode`.
 
   Example:
     >>> encoder = AlbertEncoder.from_pretrained("run/")

@@ -389,6 +389,10 @@ class TextModel(ConfigModel):
 
     Each call makes a pipeline of batches, which is slow for one text: call `model(["a text"])`, or
     keep the signature of an export. With a tiny model on a busy CPU these took 89, 53 and 2 ms.
+
+    A new length compiles nothing: in Keras 3 the second shape makes a graph for all lengths. With
+    `jit_compile=True` each padded length is compiled once, and kept. A `tf.function` of yours needs
+    an `input_signature`, or it is traced anew for each Python string.
     """
     if has_batches(x):
       batches = self.prepared_batches(x)

@@ -99,7 +99,9 @@ class OptimizerConfig(ScheduleConfig, MomentHyperparameters):
   )
   num_train_steps: int = setting(
     125_000,
-    "Number of updates, with those before a restart. A run that has as many ends at once.",
+    "Number of updates, with those before a restart. A run that has as many ends at once. With fewer "
+    "than before a run that goes on ends its schedule sooner: its rate falls at once to that of the "
+    "new schedule, then to 0 (not tried).",
     minimum=1,
   )
   num_warmup_steps: int = setting(

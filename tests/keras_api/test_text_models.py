@@ -415,6 +415,15 @@ def test_what_keras_would_write_wrongly_names_the_remedy(classifier, tmp_path):
   assert not list(tmp_path.iterdir())
 
 
+def test_a_saved_model_keeps_the_length_of_its_preprocessor(run, tmp_path):
+  preprocessor = AlbertPreprocessor.from_pretrained(run, max_length=16)
+  config = AlbertEncoder.from_pretrained(run).config
+  model = AlbertClassifier(config, num_labels=2, preprocessor=preprocessor)
+  model(TEXTS)
+  model.save_pretrained(tmp_path / "saved")
+  assert AlbertClassifier.from_pretrained(tmp_path / "saved").preprocessor.max_length == 16
+
+
 @slow_by_default
 def test_a_signature_of_ones_own_answers_in_servers_and_in_tensorflow(classifier, in_folder):
   """As the guide says, which the refusal of an `input_signature` names."""
