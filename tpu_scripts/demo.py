@@ -23,7 +23,11 @@ from albert_tf.settings import Settings, setting
 class Command(Settings):
   """Settings of the demo."""
 
-  output_dir: str = setting(str(ROOT / ".demo"), "Directory of all output, new or empty.")
+  output_dir: str = setting(
+    str(ROOT / ".demo"),
+    "Directory of all output, new or empty. After a stop remove it and begin again. If pretraining was "
+    "stopped, its printed command continues it instead; then give those after it.",
+  )
   max_megabytes: float = setting(20.0, "Largest amount of text, in megabytes (10^6 bytes).")
   vocab_size: int = setting(4000, "Number of tokens of the vocabulary.")
 

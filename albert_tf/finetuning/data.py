@@ -131,7 +131,11 @@ class TableColumns(Settings):
   """The columns of a user's table of texts."""
 
   text_columns: tuple[str, ...] = setting(("text",), "Column of texts, or two for pairs.")
-  label_column: str = setting("label", "Column of the labels.")
+  label_column: str = setting(
+    "label",
+    "Column of the labels. A class's number in answers is its place in the sorted labels of training. "
+    "A new label may move it: go by names, or fix them by label_names of AlbertClassifier.",
+  )
 
   def __post_init__(self) -> None:
     super().__post_init__()

@@ -19,8 +19,8 @@ class FineTuneSettings(DepthSettings, OtherDepth):
   )
   seeds: tuple[int, ...] = setting(
     (1,),
-    "Seeds of head, order and dropout, such as 1,2,3. Each gives one run, after the one before; results "
-    "show median and spread.",
+    "Seeds of head, order and dropout, such as 1,2,3; 5 is one seed. Each gives one run, after the one "
+    "before; results show median and spread.",
     minimum=0,
     maximum=2**31 - 1,
   )
