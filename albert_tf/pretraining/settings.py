@@ -77,8 +77,8 @@ class TrainingRecords(Settings):
   """The records of a run, and what it learns from them."""
 
   input_file: str = setting(
-    help="Training TFRecords: glob patterns with commas, quoted. All have one vocabulary, length "
-    "and number of predictions."
+    help="Training TFRecords: glob patterns with commas, quoted: many names, as the shell writes without "
+    "quotes, are refused. All have one vocabulary, length and number of predictions."
   )
   eval_input_file: str = setting(
     "",
