@@ -383,9 +383,14 @@ class TextModel(ConfigModel):
   ) -> Any:
     """`keras.Model.predict`, for ids or texts.
 
-    Texts of similar length share a batch, and the answers are in the order of `x`. Answers for each
-    token `[n, S, …]` have the length of the longest row. What is behind a row's own tokens is of
-    padding or a filling: 0, and for positions of answers a number that is never the largest.
+    Texts of similar length share a batch, and the answers are in the order of `x`. Those of classes
+    are logits: `argmax(axis=-1)` is the label's number, `task.label_names[number]` its name. A data
+    set that shuffles has another order each time it is read, so labels that were read apart do not
+    belong to its answers; `evaluate` reads both together.
+
+    Answers for each token `[n, S, …]` have the length of the longest row. What is behind a row's
+    own tokens is of padding or a filling: 0, and for positions of answers a number that is never
+    the largest.
 
     Each call makes a pipeline of batches, which is slow for one text: call `model(["a text"])`, or
     keep the signature of an export. With a tiny model on a busy CPU these took 89, 53 and 2 ms.
