@@ -130,7 +130,11 @@ def read_lines(path: str) -> list[str]:
 class TableColumns(Settings):
   """The columns of a user's table of texts."""
 
-  text_columns: tuple[str, ...] = setting(("text",), "Column of texts, or two for pairs.")
+  text_columns: tuple[str, ...] = setting(
+    ("text",),
+    "Column of texts, or two for pairs. A name with a comma has quotes of its own: "
+    "--text_columns='\"Review text, English\"'.",
+  )
   label_column: str = setting(
     "label",
     "Column of the labels. A class's number in answers is its place in the sorted labels of training. "
