@@ -29,7 +29,8 @@ class Command(Settings):
   model_prefix: str = setting(
     help="Path and name of the output; files of that name are replaced. PREFIX.model is the "
     "vocabulary. PREFIX.json has its case and accents: keep it beside the model. PREFIX.vocab lists "
-    "tokens and scores, to look at."
+    "tokens and scores, to look at: nothing reads it. To be rid of a token, remove it from the text "
+    "and train again."
   )
 
   def __post_init__(self) -> None:

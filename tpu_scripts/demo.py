@@ -28,7 +28,12 @@ class Command(Settings):
     "Directory of all output, new or empty. After a stop remove it and begin again. If pretraining was "
     "stopped, its printed command continues it instead; then give those after it.",
   )
-  max_megabytes: float = setting(20.0, "Largest amount of text, in megabytes (10^6 bytes).")
+  max_megabytes: float = setting(
+    20.0,
+    "Largest amount of text, in megabytes (10^6 bytes). Most of the time is pretraining, whatever the "
+    "text: write another number of updates, above 1,100, into recipes/demo.flags. For texts of your "
+    "own give the printed commands after the first one, with your --input.",
+  )
   vocab_size: int = setting(4000, "Number of tokens of the vocabulary.")
 
 

@@ -22,7 +22,8 @@ class Command(ExportSource):
   )
   version: int = setting(
     1,
-    "Number of the version; servers take the highest. One that exists is refused, not replaced.",
+    "Number of the version; servers take the highest. One that exists is refused, not replaced; "
+    "older ones stay until you remove their folders.",
     minimum=1,
   )
   spm_model_file: str = setting(

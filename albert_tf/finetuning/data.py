@@ -131,7 +131,9 @@ class TableColumns(Settings):
   """The columns of a user's table of texts."""
 
   text_columns: tuple[str, ...] = setting(
-    ("text",), "Column of texts, or two for pairs. Names are those of a table's first line."
+    ("text",),
+    "Column of texts, or two for pairs, by the names of a table's first line. A name with a comma "
+    "has quotes of its own: --text_columns='\"Review text, English\"'.",
   )
   label_column: str = setting(
     "label",

@@ -124,7 +124,8 @@ class RunOptions(Settings):
 
   # Where the run writes, and where its weights come from.
   output_dir: str = setting(
-    help="The run directory, local or gs://: a new one, or that of the run to continue."
+    help="The run directory, local or gs://: a new one, or that of the run to continue. To begin "
+    "again at step 0 remove it: no flag does."
   )
   init_checkpoint: str = setting(
     "",
