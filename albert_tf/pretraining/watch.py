@@ -68,8 +68,11 @@ class TrainingWatch:
     grace = min(5_000, max(300, settings.num_train_steps // 20))
     self._next_warning = settings.optimizer.num_warmup_steps + grace
     # With 2 to 6 layers Muon left the plateau at every rate that was tried, LAMB and AdamW only at
-    # low rates. With 12 layers Muon needed a low rate for LAMB, which updates the rest.
-    self._advice = "Try a third of --learning_rate, or --optimizer=muon in a new --output_dir"
+    # low rates, or at twice to four times these with a β₂ of 0.95. With 12 layers Muon needed a low
+    # rate for LAMB, which updates the rest.
+    self._advice = (
+      "Try a third of --learning_rate, --beta_2=0.95, or --optimizer=muon in a new --output_dir"
+    )
     if settings.optimizer.name == "muon":
       self._advice = "Try a third of --learning_rate and of --muon_learning_rate"
 
