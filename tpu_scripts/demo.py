@@ -60,7 +60,7 @@ def stages(command: Command, work_dir: str, recipe: str) -> dict[str, list[str]]
     f"--input_file={records}/train-*",
     f"--eval_input_file={records}/eval-*",
     # With the sentence loss from the start so small a model stays on the masked-LM plateau longer.
-    "--masked_lm_only_steps=950",
+    "--masked_lm_only_steps=1100",
     # Another recipe may give another number: the last of two equal flags counts.
     f"--flagfile={recipe}",
     f"--output_dir={run}",
