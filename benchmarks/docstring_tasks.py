@@ -19,12 +19,12 @@ import csv
 import importlib.util
 import os
 import pathlib
-import re
 from typing import Any
 import zlib
 
 from absl import flags
 import measuring
+import texts
 
 from albert_tf import files
 from albert_tf.errors import UserError
@@ -32,19 +32,7 @@ from albert_tf.errors import UserError
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder of the tables.", required=True)
 _ROWS = flags.DEFINE_integer("rows", 700, "Most rows of a class for training.", lower_bound=1)
 _PACKAGES = ("apache_beam", "keras", "matplotlib", "numpy", "scipy", "sklearn", "tensorflow")
-_SECTIONS = (
-  "Parameters",
-  "Returns",
-  "Raises",
-  "See Also",
-  "Notes",
-  "References",
-  "Examples",
-  "Attributes",
-  "Methods",
-)
-# NumPy's style: a heading between a blank line and a line of dashes.
-_HEADING = re.compile(r"\n\n([A-Z][A-Za-z ]+)\n-{3,}\n")
+_SECTIONS = ("Parameters", *texts.NUMPY_SECTIONS)
 _MOST_WORDS = 60
 _FEWEST_WORDS = 4
 _EVAL_SHARE = 10  # Every tenth docstring.
@@ -63,7 +51,7 @@ def _measure() -> Mapping[str, Any]:
     for docstring in sorted(_docstrings(package)):
       split = _split_of(docstring)
       # The pattern has one group, so headings and bodies alternate.
-      summary, *sections = _HEADING.split(docstring)
+      summary, *sections = texts.NUMPY_HEADING.split(docstring)
       headings = sections[::2]
       bodies = sections[1::2]
       _add(tasks["package"][split], summary, package)

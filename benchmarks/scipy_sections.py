@@ -12,26 +12,14 @@ import ast
 from collections.abc import Mapping
 import csv
 import pathlib
-import re
 from typing import Any
 
 from absl import flags
 import measuring
 import scipy
+import texts
 
 _OUTPUT = flags.DEFINE_string("output", "sections.csv", "The table.")
-# NumPy's style: a heading between a blank line and a line of dashes.
-_HEADING = re.compile(r"\n\n([A-Z][A-Za-z ]+)\n-{3,}\n")
-_SECTIONS = (
-  "Returns",
-  "Raises",
-  "See Also",
-  "Notes",
-  "References",
-  "Examples",
-  "Attributes",
-  "Methods",
-)
 
 
 def _measure() -> Mapping[str, Any]:
@@ -40,9 +28,9 @@ def _measure() -> Mapping[str, Any]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
       if isinstance(node, ast.ClassDef | ast.FunctionDef):
         # The pattern has one group, so headings and bodies alternate.
-        summary, *found = _HEADING.split(ast.get_docstring(node) or "")
+        summary, *found = texts.NUMPY_HEADING.split(ast.get_docstring(node) or "")
         if found:
-          names = [name for name in found[::2] if name in _SECTIONS]
+          names = [name for name in found[::2] if name in texts.NUMPY_SECTIONS]
           rows[" ".join(summary.split())] = names
   with open(_OUTPUT.value, "w", newline="", encoding="utf-8") as stream:
     writer = csv.writer(stream)

@@ -2,10 +2,25 @@
 
 from collections.abc import Sequence
 import os
+import re
 import subprocess
 import sys
 
 from albert_tf import files
+
+# NumPy's style of docstrings: a heading between a blank line and a line of dashes.
+NUMPY_HEADING = re.compile(r"\n\n([A-Z][A-Za-z ]+)\n-{3,}\n")
+# What may follow the parameters.
+NUMPY_SECTIONS = (
+  "Returns",
+  "Raises",
+  "See Also",
+  "Notes",
+  "References",
+  "Examples",
+  "Attributes",
+  "Methods",
+)
 
 Documents = list[list[str]]  # Sentences of each.
 

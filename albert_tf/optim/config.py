@@ -19,7 +19,8 @@ class MomentHyperparameters(Settings):
   beta_2: float = setting(
     0.999,
     "β₂, decay rate of the second moment of LAMB and AdamW: a mean over about 1 / (1 - β₂) updates. "
-    "A run of a few thousand updates learns more with 0.95; long ones were not compared.",
+    "Runs of a few thousand updates learned masked LM sooner with 0.95, but not sentence order "
+    "(docs/fast_recipe.md); long ones were not compared.",
     minimum=0.0,
     below=1.0,
   )

@@ -116,8 +116,8 @@ class Optimizer(tf.Module):
         {name: variable.shape for name, variable in named_variables.items()}
       )
     self._product_dtype = tf.bfloat16 if accelerated else tf.float32
-    # A few fused kernels in place of hundreds: 30 operations of LAMB for each variable, or the 15
-    # products of Muon. A TPU compiles it with the rest of the step.
+    # For GPUs: a few fused kernels in place of hundreds. A CPU hardly gains (docs/log.md), and a TPU
+    # compiles the update with the rest of the step.
     self._new_state = self._compute_new_state
     if use_xla:
       self._new_state = tf.function(self._compute_new_state, autograph=False, jit_compile=True)
