@@ -117,35 +117,39 @@ def blocks(path, heading):
   return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
+# Page and heading ("": the whole page) of code that runs as it is written.
+QUICK_PAGES = [("docs/checkpoints.md", ""), ("docs/own_domain.md", "")]
+SLOW_PAGES = [
+  ("README.md", "## Python"),
+  ("docs/finetuning.md", ""),
+  ("docs/finetuning_tasks.md", ""),
+  ("docs/keras.md", ""),
+  ("docs/hidden_states.md", ""),
+  ("docs/freezing.md", ""),
+  ("docs/imbalanced.md", ""),
+  ("docs/long_texts.md", ""),
+  ("docs/callbacks.md", ""),
+]
+
+
 @pytest.mark.parametrize(
   ("path", "heading"),
-  [
-    pytest.param("README.md", "## Python", marks=pytest.mark.slow),
-    ("docs/checkpoints.md", ""),
-    ("docs/own_domain.md", ""),
-    pytest.param("docs/finetuning.md", "", marks=pytest.mark.slow),
-    pytest.param("docs/finetuning_tasks.md", "", marks=pytest.mark.slow),
-    pytest.param("docs/keras.md", "", marks=pytest.mark.slow),
-    pytest.param("docs/hidden_states.md", "", marks=pytest.mark.slow),
-    pytest.param("docs/freezing.md", "", marks=pytest.mark.slow),
-    pytest.param("docs/imbalanced.md", "", marks=pytest.mark.slow),
-    pytest.param("docs/long_texts.md", "", marks=pytest.mark.slow),
-    pytest.param("docs/callbacks.md", "", marks=pytest.mark.slow),
-    pytest.param("docs/compared.md", "", marks=pytest.mark.slow),
-  ],
+  QUICK_PAGES + [pytest.param(*page, marks=pytest.mark.slow) for page in SLOW_PAGES],
 )
 def test_the_documentation_as_written(path, heading, in_folder, mirrored_2, monkeypatch):
   # TensorFlow 2.15 has one group of devices a process: that of the other test with replicas.
   monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda *_: mirrored_2)
-  found = blocks(path, heading)
-  assert found
   names = {}
-  for block in found:
+  for block in blocks(path, heading):
     exec(compile(block, path, "exec"), names)
   if path == "README.md":
     want = tf.nn.softmax(names["model"](TEXTS))
     np.testing.assert_allclose(served("saved_model/1")["probabilities"], want, atol=1e-5)
     assert [path.name for path in (in_folder / "saved_model").iterdir()] == ["1"]
+
+
+def test_the_documentation_as_written_has_code():
+  assert [page for page in QUICK_PAGES + SLOW_PAGES if not blocks(*page)] == []
 
 
 @pytest.mark.slow
