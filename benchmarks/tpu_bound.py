@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 from absl import flags
 import measuring
-from tpu.schedule import Scheduled, dump_flags, estimated_cycles, final_schedule
+from tpu.program import estimated_cycles
+from tpu.schedule import Scheduled, dump_flags, final_schedule
 
 from albert_tf.cli import commands
 from albert_tf.configs import AlbertConfig, ModelChoice

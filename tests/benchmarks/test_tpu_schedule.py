@@ -8,7 +8,9 @@ import pytest
 from support.goldens import golden_rows
 
 from albert_tf.planning.chips import CHIPS
-from benchmarks.tpu.schedule import Machine, estimated_cycles, final_schedule, read_cycles
+from benchmarks.tpu.bundles import Machine, read_cycles
+from benchmarks.tpu.program import estimated_cycles
+from benchmarks.tpu.schedule import final_schedule
 
 ROWS, WIDTH, VOCABULARY, LOOPS = 48, 256, 1000, 5
 # Matrix units of a core: 128 rows and columns, a row a cycle.
