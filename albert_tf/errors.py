@@ -9,8 +9,9 @@ import importlib
 import operator
 from typing import Any
 
-# Exit statuses of commands; 143 is what a shell reports for SIGTERM.
+# Exit statuses of commands; 141 and 143 are what a shell reports for SIGPIPE and SIGTERM.
 EXIT_USER_ERROR = 2
+EXIT_UNREAD = 141
 EXIT_STOPPED = 143
 
 

@@ -15,7 +15,13 @@ from typing import Any, TypeVar
 from absl import app, flags
 
 from albert_tf import files, settings, tpu_host
-from albert_tf.errors import EXIT_STOPPED, EXIT_USER_ERROR, StoppedError, UserError
+from albert_tf.errors import (
+  EXIT_STOPPED,
+  EXIT_UNREAD,
+  EXIT_USER_ERROR,
+  StoppedError,
+  UserError,
+)
 from albert_tf.progress import native_stderr_kept_back
 
 flags.disclaim_key_flags()  # A flag that is defined here belongs to the command: --help shows it.
@@ -69,6 +75,8 @@ def run(main: Callable[..., int | None], *, takes_arguments: bool = False) -> No
     except KeyboardInterrupt:
       print("error: interrupted.", file=sys.stderr)
       return 130  # As a shell reports SIGINT.
+    except BrokenPipeError:
+      raise
     except Exception as error:
       message = str(error)
       status = EXIT_USER_ERROR
@@ -83,7 +91,15 @@ def run(main: Callable[..., int | None], *, takes_arguments: bool = False) -> No
         print(f"error: {message}", file=sys.stderr)
       return status
 
-  app.run(run_main, flags_parser=_parse)
+  try:
+    try:
+      app.run(run_main, flags_parser=_parse)
+    finally:
+      sys.stdout.flush()
+  except BrokenPipeError:
+    # Nobody reads standard output any more, as in `… | head`. What is left in its buffer goes nowhere.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(EXIT_UNREAD)
 
 
 def _parse(argv: Sequence[str]) -> list[str]:

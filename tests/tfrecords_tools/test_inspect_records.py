@@ -1,13 +1,17 @@
 """inspect_records: every kind of damage is found and named, and sound records are not blamed."""
 
 import dataclasses
+import os
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from support import tiny_corpus
+from support.commands.forked_commands import ROOT
 from support.commands.script_runs import run_command
 from support.goldens import SPM_MODEL
 from support.made_records import make
@@ -155,3 +159,17 @@ def test_mistakes_are_one_message(records, tmp_path):
   assert result.returncode == 2
   assert "vocab_size: records" in result.stderr
   assert run_command(_COMMAND).returncode == 2
+
+
+@pytest.mark.parametrize("asks", ["instances", "help"])
+def test_a_reader_that_ends_first_is_no_error(records, asks):
+  words = ["--help"] if asks == "help" else [str(records / "train-00000-of-00002.tfrecord")]
+  with subprocess.Popen(
+    [sys.executable, ROOT / _COMMAND, *words],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+  ) as process:
+    process.stdout.close()
+    errors = process.stderr.read()
+  assert (process.returncode, errors) == (141, b"")
