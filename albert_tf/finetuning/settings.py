@@ -50,7 +50,11 @@ class FineTuneSettings(DepthSettings, OtherDepth):
     2e-5, "Peak learning rate; after the warm-up it falls linearly to 0.", above=0
   )
   num_train_epochs: float = setting(
-    3.0, "Passes over the training data, each in a new order.", above=0, maximum=1000
+    3.0,
+    "Passes over the training data, each in a new order. With few rows a held-out loss that rises after "
+    "some passes is usual: the best weights by the metric are kept, whatever comes later.",
+    above=0,
+    maximum=1000,
   )
   num_train_steps: int = setting(
     0,

@@ -33,6 +33,9 @@ class AlbertEncoder(TextModel, Encoder):
     A mapping; see `Encoder`. It has no attention probabilities. `predict` keeps all layers of all
     tokens in memory: for vectors of many texts take `AlbertSentenceEncoder.encode`.
 
+  Below a head of yours it needs a rate near 2e-5, as `AdamW(2e-5)` has. The 0.001 of "adam" is fifty
+  times that: take it with a frozen encoder (not measured).
+
   Example:
     >>> encoder = AlbertEncoder.from_pretrained("run/")
     >>> encoder.predict(["A text."])["pooled_output"]

@@ -109,9 +109,14 @@ class AlbertForPreTraining(ConfigModel):
     `drawn_mlm_logits` and `drawn_sop_logits`, alike. With `read_positions_only`, `sequence_output` is that of
     the masked positions, `[B, P, H]`.
 
-  Example:
-    >>> model = AlbertForPreTraining(AlbertConfig.from_name("base"))
-    >>> model({"input_ids": ids, "masked_lm_positions": positions})["mlm_logits"]
+  Example: how probable is it that a text follows another? Column 1 of `sop_logits` means swapped.
+    >>> from albert_tf.checkpoints.checkpoint import load_weights, read_checkpoint
+    >>> checkpoint = read_checkpoint("albert_base_v2")
+    >>> model = AlbertForPreTraining(checkpoint.config)
+    >>> load_weights(model, checkpoint)  # An error names a head that is missing.
+    >>> rows = AlbertPreprocessor.from_pretrained("albert_base_v2")((first_texts, second_texts))
+    >>> rows["masked_lm_positions"] = tf.zeros([len(first_texts), 1], tf.int32)
+    >>> tf.nn.softmax(model(rows)["sop_logits"])[:, 0]
   """
 
   checkpoint_heads = HEADS

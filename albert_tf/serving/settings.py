@@ -87,7 +87,8 @@ class LiteSettings(Settings):
   weights: Literal["float32", "float16", "int8"] = setting(
     "float32",
     "Type of the weights. float16: stored in half precision, computed in float32. int8: matrices in int8 "
-    "(dynamic range quantisation).",
+    "(dynamic range quantisation). There is no full-integer form, with activations in 8 bits. If a file "
+    "answers far worse than Keras, give both one row of ids: if they agree, the texts' ids are wrong.",
   )
   max_seq_length: int | None = setting(
     None,

@@ -27,6 +27,9 @@ class AlbertTokenizer(Tokenizer):
 
   text → normalised text → SentencePiece's best segmentation → "12," split into "12" and "," → ids
 
+  The split is the original's: a number has the same tokens with a comma behind it and without. Ids of
+  SentencePiece alone differ there.
+
   Control pieces in text ("[CLS]", "<pad>") are ordinary text.
 
   Attributes:

@@ -70,7 +70,8 @@ class RecordSettings(Settings):
     "original",
     "What is masked as one word. original: as the original code does, each token with non-ASCII "
     "letters is a word. sentencepiece: text between spaces. none: each token. Words of a segmenter "
-    "(jieba, MeCab) cannot be given.",
+    "(jieba, MeCab) cannot be given, except by spaces in the text: no token crosses one. Every request "
+    "then needs them too; in scripts without spaces (Khmer, Thai) each token stays a word.",
     choices=tuple(WORD_RULES),
   )
   # The splits and files, and all choices together.
