@@ -50,7 +50,8 @@ class Request(Settings):
   init_checkpoint: str = setting(
     "",
     "Pretrained weights: a run directory, an original checkpoint, a TF-Hub module or a "
-    "Hugging Face folder. Without --do_train: a fine-tuned run, by default --output_dir.",
+    "Hugging Face folder. Without --do_train: a fine-tuned run, by default --output_dir; one without "
+    "a head is refused.",
   )
   output_dir: str = setting(help="The run directory, local or gs://.")
   export: bool = setting(
