@@ -51,7 +51,7 @@ class Request(Settings):
     "",
     "Pretrained weights: a run directory, an original checkpoint, a TF-Hub module or a "
     "Hugging Face folder; nothing is trained from random weights, so an empty one is refused. "
-    "Without --do_train: a fine-tuned run, by default --output_dir.",
+    "Without --do_train: a fine-tuned run, by default --output_dir; one without a head is refused.",
   )
   output_dir: str = setting(help="The run directory, local or gs://.")
   export: bool = setting(

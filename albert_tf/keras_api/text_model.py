@@ -113,8 +113,9 @@ class TextModel(ConfigModel):
   ) -> Any:
     """Loads a model from a checkpoint, with the checkpoint's tokenizer, if any, as preprocessor.
 
-    Of a run that was fine-tuned for another class it takes the encoder alone. It loads no state of
-    an optimizer.
+    Of a run that was fine-tuned for another class it takes the encoder alone. A head that the
+    checkpoint lacks is new and random, so after `fit` load what `save_pretrained` wrote. It loads
+    no state of an optimizer.
 
     Args:
       path: a run directory (its best, else its newest checkpoint), an original checkpoint, a TF-Hub
