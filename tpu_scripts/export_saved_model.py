@@ -57,9 +57,10 @@ def main() -> None:
   commands.load_tensorflow()
   # Hide TensorFlow's messages of saving.
   logging.set_verbosity(logging.ERROR)
+  from albert_tf import files
   from albert_tf.keras_api.calibration import calibration_of
   from albert_tf.keras_api.tasks import open_model
-  from albert_tf.serving.export import export_model
+  from albert_tf.serving.export import WARMUP, export_model
 
   # In Python: AlbertClassifier.from_pretrained("RUN").export("E/1").
   model = open_model(command.model, command.init_checkpoint, vocabulary_file=command.spm_model_file)
@@ -71,6 +72,11 @@ def main() -> None:
   print(f"Exported {command.model} to {path}")
   if agreement is not None:
     print(f"With float32: {agreement}")
+  if not files.exists(os.path.join(path, WARMUP)):
+    print(
+      "It has no warm-up requests, so a server's first answers are slower: "
+      "`pip install tensorflow-serving-api` before an export writes them."
+    )
   serve = commands.as_typed("tpu_scripts/serve_locally.py")
   print(f"Try it on this machine, with a page:\n  {serve} --saved_model {command.output_dir}")
 

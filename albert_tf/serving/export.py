@@ -41,7 +41,7 @@ _MODULES = {
   "token_classification": token_classification.TokenClassificationModule,
   "sentence_encoder": classifier.ClassifierModule,
 }
-WARMUP_NAME = "tf_serving_warmup_requests"
+WARMUP = os.path.join("assets.extra", "tf_serving_warmup_requests")
 BATCH_SIZES = (1, 8, 32)  # Of the warm-up requests.
 
 # Inputs of the recorded calls of strings, three rows each; one without a name here gets _TEXTS.
@@ -174,7 +174,7 @@ def _write_warmup(directory: str, signatures: base.Signatures, config: AlbertCon
   """Writes requests of each signature and batch size, which a server answers before all others."""
   from tensorflow_serving.apis import prediction_log_pb2
 
-  path = os.path.join(directory, os.path.dirname(GOLDEN), WARMUP_NAME)
+  path = os.path.join(directory, WARMUP)
   with files.atomic_writer(path) as stream:
     for name, function in sorted(signatures.items()):
       inputs = sample_inputs(function, config)

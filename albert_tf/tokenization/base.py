@@ -10,6 +10,7 @@ import hashlib
 import os
 from typing import Any, ClassVar, Self
 
+from absl import logging
 import numpy as np
 
 from albert_tf import files, json_files
@@ -17,6 +18,7 @@ from albert_tf.errors import UserError
 from albert_tf.tokenization import config as config_lib
 
 MASK_PIECE = "[MASK]"
+_LEAST_CASED_SHARE = 0.05  # Of a vocabulary: a single odd token does not make it cased.
 
 
 class Tokenizer:
@@ -62,7 +64,26 @@ class Tokenizer:
       )
     changes = {name: value for name, value in overrides.items() if value is not None}
     config = dataclasses.replace(config, **changes)
-    return cls(config_lib.vocabulary_bytes(file), config, source=file)
+    tokenizer = cls(config_lib.vocabulary_bytes(file), config, source=file)
+    tokenizer._warn_of_unused_capitals(source=file)
+    return tokenizer
+
+  def _warn_of_unused_capitals(self, *, source: str) -> None:
+    """A cased checkpoint of the original release has no file that says that it is cased."""
+    if not self.config.do_lower_case:
+      return
+    # Names of special tokens, such as [CLS], are no text.
+    unused = sum(piece != piece.lower() and piece[0] not in "[<" for piece in self.pieces)
+    if unused > _LEAST_CASED_SHARE * self.vocab_size:
+      logging.warning(
+        "%s: %d of %d tokens have capitals, but text is lower-cased and never gives them. If the model "
+        'was trained with capitals, write {"format": "%s", "do_lower_case": false} into %s beside it.',
+        source,
+        unused,
+        self.vocab_size,
+        self.config.format,
+        config_lib.CONFIG_FILE,
+      )
 
   def save_pretrained(self, directory: files.Path) -> None:
     """Writes vocabulary and tokenizer.json, which `from_pretrained` reads."""

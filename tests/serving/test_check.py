@@ -125,11 +125,11 @@ def test_equal_scores_may_change_places() -> None:
 def test_warm_up_requests_are_of_every_signature(exported) -> None:
   prediction_log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
   from albert_tf.records import read_records
-  from albert_tf.serving.export import BATCH_SIZES, WARMUP_NAME
+  from albert_tf.serving.export import BATCH_SIZES, WARMUP
 
   export, session = pathlib.Path(exported("pair").path), exported("pair").session
   seen = []
-  for record in read_records(str(export / "assets.extra" / WARMUP_NAME)):
+  for record in read_records(str(export / WARMUP)):
     request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
     inputs = {name: tf.make_ndarray(proto) for name, proto in request.inputs.items()}
     name, rows = request.model_spec.signature_name, len(next(iter(inputs.values())))

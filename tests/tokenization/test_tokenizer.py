@@ -17,7 +17,13 @@ from support.goldens import SPM_MODEL, golden_rows
 from support.languages import TEXTS, train_model
 
 from albert_tf.errors import UserError
-from albert_tf.tokenization import AlbertTokenizer, TokenizerConfig, config, normalize_text
+from albert_tf.tokenization import (
+  AlbertTokenizer,
+  TokenizerConfig,
+  config,
+  load_tokenizer,
+  normalize_text,
+)
 from albert_tf.tokenization.word_starts import is_marked_start, is_word_start
 
 
@@ -215,3 +221,16 @@ def test_text_survives(cased: AlbertTokenizer, language: str):
   assert cased.decode(cased.encode(text)) == text
   plain = AlbertTokenizer(cased.model_bytes, TokenizerConfig())
   assert (plain.encode(text) == cased.encode(text)) == (language == "Chinese")
+
+
+def test_a_cased_vocabulary_that_is_read_in_lower_case_is_named(tmp_path, caplog):
+  path = train_model(tmp_path / "spm.model", do_lower_case=False, keep_accents=True)
+  load_tokenizer(path)  # Its settings lie beside it.
+  assert not caplog.text
+  pathlib.Path(path).with_suffix(".json").unlink()
+  load_tokenizer(path)
+  assert "tokens have capitals" in caplog.text
+  caplog.clear()
+  (tmp_path / "tokenizer.json").write_text('{"format": "albert_tf", "do_lower_case": false}')
+  assert load_tokenizer(path).encode("Paris") != load_tokenizer(path).encode("paris")
+  assert not caplog.text
