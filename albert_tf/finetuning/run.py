@@ -5,6 +5,7 @@ the files of a run is open to a Keras user: docs/keras.md.
 """
 
 from collections.abc import Mapping, Sequence
+import contextlib
 import dataclasses
 import math
 import os
@@ -35,6 +36,7 @@ from albert_tf.modeling.encoder import Inputs
 from albert_tf.optim.keras_optimizers import AdamW, WarmupPolynomialDecay
 from albert_tf.runs import run_directory
 from albert_tf.runs.distribution import check_one_host, make_strategy, precision_policy
+from albert_tf.runs.failures import readable_errors
 from albert_tf.runs.metrics_log import MetricsLog, read_metrics
 from albert_tf.runs.settings import micro_batch_size
 
@@ -137,7 +139,8 @@ def fine_tune(
     of_seed.check_content(identity, job.data, trains=settings.do_train)
 
   # 2. Each seed has a run of its own. From here on this process owns the directory.
-  try:
+  with readable_errors(), contextlib.ExitStack() as stack:
+    stack.callback(job.lock.release)
     job.lock.acquire()
     results_of_seed = {of_seed.seed: _run_one_seed(job, of_seed, identity) for of_seed in seeds}
     if len(seeds) == 1:
@@ -148,8 +151,6 @@ def fine_tune(
     )
     json_files.write(path, summary)
     return summary
-  finally:
-    job.lock.release()
 
 
 def _read_examples(task: FineTuningTask, settings: FineTuneSettings) -> dict[str, Examples]:

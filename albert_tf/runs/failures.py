@@ -1,4 +1,4 @@
-"""Readable errors for too little memory, damaged records, lost workers and full disks.
+"""Readable errors of training: too little memory, damaged records, lost workers and full disks.
 
 docs/training_trouble.md explains each of them.
 """
@@ -27,7 +27,7 @@ _REMOTE_TASK = re.compile(r"/job:(?!localhost\b)(\w+)/replica:\d+/task:(\d+)")
 _MEMORY_ADVICE = (
   "The step must fit into the devices' memory: raise --gradient_accumulation_steps, add --remat "
   "or use more devices; if it was the evaluation, lower --eval_batch_size. "
-  "tpu_scripts/compile_for_tpu.py says what fits."
+  "For pretraining tpu_scripts/compile_for_tpu.py says what fits."
 )
 
 
@@ -48,6 +48,8 @@ def readable_errors() -> Iterator[None]:
     raise UserError(_explain(error.message)) from error
   except (files.StoreError, files.MissingFileError) as error:  # The message says what to do.
     raise UserError(f"{error} {_CONTINUES}.") from error
+  except BrokenPipeError:
+    raise  # Nobody reads what is printed, as in `… | head`.
   except OSError as error:
     raise UserError(
       f"The run directory must stay writable. Received: {error}. Free disk space or fix the "

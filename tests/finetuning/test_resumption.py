@@ -16,9 +16,10 @@ from support.commands.forked_commands import ForkedCommands
 from support.task_files import write_mrpc
 from support.tiny_finetuning import QUICK, made_up_texts, tiny_start, tiny_task
 from support.tiny_run import write_pretrained
+import tensorflow as tf
 
 from albert_tf.checkpoints.bundle import latest_bundle, read_bundle
-from albert_tf.errors import StoppedError
+from albert_tf.errors import StoppedError, UserError
 from albert_tf.finetuning.run import fine_tune
 from albert_tf.modeling import named_variables
 from albert_tf.runs import checkpoint_store, run_directory
@@ -112,6 +113,20 @@ def finish(directory, undisturbed, settings=SETTINGS):
   again = run(directory, settings)
   same_runs(directory, expected)
   assert {**again, "train_seconds": 0} == {**entries, "train_seconds": 0}
+
+
+class TooLittleMemory(keras.callbacks.Callback):
+  """Fails as TensorFlow does when a step does not fit."""
+
+  def on_train_batch_begin(self, batch, logs=None):
+    message = "Graph execution error:\n\nOOM when allocating tensor with shape[8,512]"
+    raise tf.errors.ResourceExhaustedError(None, None, message)
+
+
+def test_too_little_memory_comes_with_advice(tmp_path):
+  advice = r"shape\[8,512\].*--gradient_accumulation_steps"
+  with pytest.raises(UserError, match=advice):
+    run(tmp_path / "run", SIMPLE, callbacks=[TooLittleMemory()])
 
 
 @pytest.mark.slow
