@@ -29,10 +29,14 @@ SCRIPTS = {
   for path in sorted((ROOT / folder).glob("*.py"))
   if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
 }
-# Flags of others: Beam, spm_train, TensorFlow Serving and its clients, gcloud, TensorBoard, pip, twine, ipykernel.
+# Flags of others: Beam, spm_train, TensorFlow Serving and its clients, Docker, gcloud, TensorBoard, pip, twine,
+# ipykernel.
 OTHERS = set(
   "setup_file enable_batching model_config_file method spot logdir no-deps strict local-dir member role "
-  "force user_defined_symbols signal job-name dependency no-build-isolation user name".split()
+  "force user_defined_symbols signal job-name dependency no-build-isolation user name "
+  "max_sentencepiece_length enable_model_warmup per_process_gpu_memory_fraction max_num_load_retries "
+  "model_config_file_poll_wait_seconds file_system_poll_wait_seconds gpus shm-size ulimit "
+  "allow_version_labels_for_unavailable_models".split()
 )
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

@@ -112,7 +112,8 @@ def run_pretraining(
     stack.enter_context(contextlib.closing(store))
     reporter.message(
       f"{start.origin}; {strategy.num_replicas_in_sync} replica(s); "
-      f"{inputs.index.num_records:,} training records"
+      f"{inputs.index.num_records:,} training records; a report every "
+      f"{settings.iterations_per_loop:,} updates, the first after compilation"
     )
     for warning in schedule_warnings(settings):
       reporter.message(f"warning: {warning}")
