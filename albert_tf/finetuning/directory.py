@@ -208,22 +208,33 @@ def splits_to_run(task: FineTuningTask, *, evaluates: bool, predicts: bool) -> l
 
 
 def check_task(directory: str, spec: TaskSpec) -> None:
-  """Raises `UserError` if the directory is of a run of another task.
-
-  A model of GLUE or RACE may be used for a table of one's own ("custom"), and the reverse.
-  """
+  """Raises `UserError` if the directory is of a run of another task."""
   before = TaskSpec.find(directory)
   if before is None:
     return
   # Names that transformers gives where a user gave none.
   unnamed = tuple(f"LABEL_{i}" for i in range(before.num_labels))
-  for field in ("kind", "name", "label_names", "squad_version"):
+  for field in differing_fields(before, spec):
     old = getattr(before, field)
     new = getattr(spec, field)
-    is_own_table = field == "name" and "custom" in (old, new)
-    if old != new and old != unnamed and not is_own_table:
+    if old != unnamed:
       raise UserError(
         f"A fine-tuned run is for one task. Received: {directory} of the {before.kind} task "
         f"{before.name!r}, for {spec.name!r} ({field} {old!r} → {new!r}). Name a directory of this "
         "task, or a new one and train."
       )
+
+
+def differing_fields(before: TaskSpec, spec: TaskSpec) -> list[str]:
+  """The fields by which two tasks are not the same one; none if a head of one answers the other.
+
+  A model of GLUE or RACE may be used for a table of one's own ("custom"), and the reverse.
+  """
+  fields = [
+    field
+    for field in ("kind", "name", "label_names", "squad_version")
+    if getattr(before, field) != getattr(spec, field)
+  ]
+  if "name" in fields and "custom" in (before.name, spec.name):
+    fields.remove("name")
+  return fields

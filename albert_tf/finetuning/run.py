@@ -21,10 +21,15 @@ import tensorflow as tf
 from albert_tf import files, json_files
 from albert_tf.checkpoints.checkpoint import Checkpoint, load_weights
 from albert_tf.compat import updates_made
-from albert_tf.configs.task import RESULTS_FILE
+from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning import exit_table, results
-from albert_tf.finetuning.directory import SeedDirectory, splits_to_run, training_identity
+from albert_tf.finetuning.directory import (
+  SeedDirectory,
+  differing_fields,
+  splits_to_run,
+  training_identity,
+)
 from albert_tf.finetuning.settings import FineTuneSettings
 from albert_tf.finetuning.tasks.base import UNNAMED_OUTPUT, FineTuningTask, Outputs
 from albert_tf.keras_api.callbacks import KeepBest, SaveState, StopOnSignal
@@ -333,7 +338,7 @@ def _train(job: FineTuning, directory: SeedDirectory, model: TaskModel) -> dict[
     StoppedError: a signal ended the training, and the state is saved.
   """
   settings = job.settings
-  _load_encoder(model, job.start, seed=directory.seed)
+  _load_start(model, job.start, seed=directory.seed)
   updates = Updates.of(job)
   with job.strategy.scope():
     model.compile(
@@ -379,23 +384,29 @@ def _train(job: FineTuning, directory: SeedDirectory, model: TaskModel) -> dict[
   }
 
 
-def _load_encoder(model: TaskModel, start: Checkpoint, *, seed: int) -> None:
-  """Loads the encoder's weights into a new model, whose head keeps its random weights.
+def _load_start(model: TaskModel, start: Checkpoint, *, seed: int) -> None:
+  """Loads the weights to start from into a new model.
 
-  Heads of pretraining or of another task are left out, even where names and shapes would fit.
+  The head keeps its random weights, unless the start was fine-tuned for the same task, with the
+  same labels. Heads of pretraining or of another task are left out, even where names and shapes
+  would fit.
 
   Raises:
-    UserError: a variable of the encoder is missing, or its shape differs.
+    UserError: a variable of the encoder is missing, or a shape differs.
   """
-  encoder = {name: value for name, value in start.variables.items() if name.startswith("bert/")}
-  report = load_weights(model, encoder, allow_missing="^(?!bert/)", source=start.path)
+  trained = TaskSpec.find(start.directory)
+  has_head = trained is not None and not differing_fields(trained, model.task)
+  taken = {
+    name: value for name, value in start.variables.items() if has_head or name.startswith("bert/")
+  }
+  report = load_weights(model, taken, allow_missing="^(?!bert/)", source=start.path)
   logging.info(
     "seed %d: %d variables restored from %s; new: %s; left out: %s",
     seed,
     len(report.matched),
     start.path,
     ", ".join(report.missing) or "none",
-    ", ".join(sorted(start.variables.keys() - encoder)) or "none",
+    ", ".join(sorted(start.variables.keys() - set(report.matched))) or "none",
   )
 
 

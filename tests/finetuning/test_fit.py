@@ -218,6 +218,22 @@ def test_only_the_encoder_comes_from_the_checkpoint(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_head_of_the_same_task_is_kept(finished, tmp_path):
+  before, start = weights(finished[0]), start_from(finished[0])
+  head = {"output_weights", "output_bias"}
+  # Updates of size 0, as above.
+  settings = dataclasses.replace(SHORT, num_train_steps=1, num_warmup_steps=0, learning_rate=1e-30)
+  run(tmp_path / "same", settings, start=start)
+  run(tmp_path / "own_table", settings, start=start, of=small_task(name="custom"))
+  for name in ("same", "own_table"):
+    after = weights(tmp_path / name)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+  run(tmp_path / "other", settings, start=start, of=small_task(name="sst-2"))
+  after = weights(tmp_path / "other")
+  assert {name for name in before if not np.array_equal(before[name], after[name])} == head
+
+
+@pytest.mark.slow
 def test_a_frozen_encoder_keeps_its_weights(tmp_path):
   run(tmp_path / "first")
   start = start_from(tmp_path / "first")
