@@ -91,17 +91,29 @@ class Predictor:
 
 
 class _Collected:
-  """The outputs of batches, as far as they are computed."""
+  """The outputs of batches, as far as they are computed.
+
+  A batch is fetched when the next one has been started, so that an accelerator need not wait.
+  """
 
   def __init__(self, strategy: tf.distribute.Strategy):
     self._strategy = strategy
     self._structure: Any = None
     self._batches: list[list[np.ndarray]] = []  # Of each output.
+    self._started: tuple[list[Any], Sequence[int] | None] | None = None
 
   def add(self, outputs: Any, counts: Sequence[int] | None) -> None:
     """Adds a batch; `counts` are the rows of each replica that are real, None for all."""
     self._structure = outputs
-    leaves = tf.nest.flatten(outputs)
+    self._fetch()
+    self._started = (tf.nest.flatten(outputs), counts)
+
+  def _fetch(self) -> None:
+    """Waits for the batch that was started."""
+    if self._started is None:
+      return
+    leaves, counts = self._started
+    self._started = None
     self._batches = self._batches or [[] for _ in leaves]
     for batches, leaf in zip(self._batches, leaves, strict=True):
       parts = [np.asarray(part) for part in self._strategy.experimental_local_results(leaf)]
@@ -111,6 +123,7 @@ class _Collected:
 
   def outputs(self, order: np.ndarray) -> Any:
     """All outputs; row i of the batches is the example `order[i]`."""
+    self._fetch()
     leaves = [_in_order(batches, order) for batches in self._batches]
     return tf.nest.pack_sequence_as(self._structure, leaves)
 
