@@ -66,7 +66,7 @@ class ScheduleConfig(Settings):
   schedule: Literal["continuous", "original"] = setting(
     "continuous",
     "Where the decay starts. continuous: at the end of the warm-up. original: at update 0, as in "
-    "the original release; the learning rate then drops after the warm-up.",
+    "the original release; the learning rate then drops by the warm-up's share.",
   )
 
   def __post_init__(self) -> None:
