@@ -40,8 +40,15 @@ class VocabularySpec(Settings):
   )
   do_lower_case: bool = setting(True, "Lower-case the text.")
   keep_accents: bool = setting(False, "Keep accents on letters.")
+  # SentencePiece refuses less than 0.98.
   character_coverage: float = setting(
-    0.99995, "Share of the text's characters that the vocabulary covers.", minimum=0.9, maximum=1.0
+    0.99995,
+    "Share of the text's characters that the vocabulary covers; each one takes a token. The rarest become "
+    "<unk>, and 0.00005 of 10^9 characters are 50,000: for rare signs give 1. If SentencePiece says "
+    '"smaller than required_chars", give less, such as 0.9995, or take scripts that you do not need '
+    "out of the text.",
+    minimum=0.98,
+    maximum=1.0,
   )
   # A million take about 3 GiB of memory; more would hardly change the vocabulary.
   num_sampled_sentences: int = setting(

@@ -103,6 +103,14 @@ def test_sizes_that_cannot_be(tmp_path, sentences):
   assert "without a single sentence" in result.stderr
 
 
+def test_the_bounds_of_the_coverage_are_those_of_sentencepiece(sentences):
+  for coverage in (0.98, 1.0):
+    spec = vocabulary.VocabularySpec(vocab_size=100, character_coverage=coverage)
+    assert vocabulary.train(iter(sentences), spec)
+  with pytest.raises(UserError, match=r"character_coverage.* 0\.97"):
+    vocabulary.VocabularySpec(vocab_size=120, character_coverage=0.97)
+
+
 @pytest.mark.parametrize(
   ("flag", "value", "received"),
   [
