@@ -35,6 +35,7 @@ _FINETUNED_NAMES = [name for head in ALL_HEADS if head not in HEADS for name in 
 PRETRAINING_HEADS = r"^cls/(predictions|seq_relationship)/"
 FINETUNED_HEADS = f"^({'|'.join(_FINETUNED_NAMES)})$"
 ANY_HEAD = f"{PRETRAINING_HEADS}|{FINETUNED_HEADS}"
+POOLER = "^bert/pooler/"
 # Names listed in a message before "and N more".
 _MOST_NAMES = 12
 

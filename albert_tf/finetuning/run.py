@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import files, json_files
-from albert_tf.checkpoints.checkpoint import Checkpoint, load_weights
+from albert_tf.checkpoints.checkpoint import POOLER, Checkpoint, load_weights
 from albert_tf.compat import updates_made
 from albert_tf.configs.task import RESULTS_FILE, TaskSpec
 from albert_tf.errors import UserError
@@ -46,6 +46,7 @@ from albert_tf.runs.metrics_log import MetricsLog, read_metrics
 from albert_tf.runs.settings import micro_batch_size
 
 _WARMUP_SHARE = 0.1  # Of the updates, where none are named.
+_ALL_BUT_ENCODER = "^(?!bert/)"
 _CLIP_NORM = 1.0  # Largest norm of the gradient, as in the original.
 
 
@@ -389,7 +390,7 @@ def _load_start(model: TaskModel, start: Checkpoint, *, seed: int) -> None:
 
   The head keeps its random weights, unless the start was fine-tuned for the same task, with the
   same labels. Heads of pretraining or of another task are left out, even where names and shapes
-  would fit.
+  would fit. Where weights of Hugging Face lack the pooler, a new head learns with a new one.
 
   Raises:
     UserError: a variable of the encoder is missing, or a shape differs.
@@ -399,7 +400,11 @@ def _load_start(model: TaskModel, start: Checkpoint, *, seed: int) -> None:
   taken = {
     name: value for name, value in start.variables.items() if has_head or name.startswith("bert/")
   }
-  report = load_weights(model, taken, allow_missing="^(?!bert/)", source=start.path)
+  may_be_new = _ALL_BUT_ENCODER
+  # A frozen pooler would stay random.
+  if model.encoder.trainable and not has_head:
+    may_be_new = f"{_ALL_BUT_ENCODER}|{POOLER}"
+  report = load_weights(model, taken, allow_missing=may_be_new, source=start.path)
   logging.info(
     "seed %d: %d variables restored from %s; new: %s; left out: %s",
     seed,

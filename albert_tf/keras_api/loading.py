@@ -6,13 +6,21 @@ Of a checkpoint and a caller's options come configuration, task, preprocessor, m
 import dataclasses
 import inspect
 import os
+import re
 from typing import Any
 
+from absl import logging
 import numpy as np
 
 from albert_tf import files
 from albert_tf.checkpoints.bundle import write_bundle
-from albert_tf.checkpoints.checkpoint import ANY_HEAD, Checkpoint, load_weights, read_checkpoint
+from albert_tf.checkpoints.checkpoint import (
+  ANY_HEAD,
+  POOLER,
+  Checkpoint,
+  load_weights,
+  read_checkpoint,
+)
 from albert_tf.compat import updates_made
 from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import SHORTEST_ROW, TaskSpec, default_length
@@ -56,7 +64,9 @@ def load_pretrained(
     if max_length is not None:
       task_fields["max_seq_length"] = max_length
     saved_task = TaskSpec.find(checkpoint.directory)
+    has_head = False
     if saved_task is not None and saved_task.kind in cls.task_kinds:
+      has_head = True
       task = _continued_task(saved_task, task_fields, checkpoint.path)
       may_be_missing = ()
     else:
@@ -65,9 +75,9 @@ def load_pretrained(
       # encoder is taken.
       if saved_task is not None:
         variables = {name: value for name, value in variables.items() if name.startswith("bert/")}
-    # Some models of Hugging Face have no pooler.
-    if not cls.reads_pooler:
-      may_be_missing += ("^bert/pooler/",)
+    # Some models of Hugging Face have no pooler. A new head learns with a new one.
+    if not (has_head and cls.reads_pooler):
+      may_be_missing += (POOLER,)
     options["task"] = task
 
   # The preprocessor: the checkpoint's tokenizer, with the lengths of the task.
@@ -81,13 +91,15 @@ def load_pretrained(
 
   # The model has initial values until its weights are loaded.
   model = cls(config, **options)
-  load_weights(
+  report = load_weights(
     model,
     variables,
     allow_missing="|".join(may_be_missing),
     allow_unused=ANY_HEAD,
     source=checkpoint.path,
   )
+  if cls.task_kinds and cls.reads_pooler and any(re.match(POOLER, name) for name in report.missing):
+    logging.warning("%s has no pooler: a new one begins at random, as the head", checkpoint.path)
   return model
 
 

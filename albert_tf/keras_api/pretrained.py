@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from albert_tf.checkpoints.checkpoint import POOLER
 from albert_tf.configs import AlbertConfig
 from albert_tf.keras_api.answers import served_rows
 from albert_tf.keras_api.text_model import Options, TextModel
@@ -89,7 +90,7 @@ class AlbertMaskedLM(TextModel):
   export_kind = "fill_mask"
   checkpoint_heads = ("masked_lm",)
   # Hugging Face's masked-LM models have none.
-  may_be_missing = ("^bert/pooler/",)
+  may_be_missing = (POOLER,)
 
   def __init__(
     self, config: AlbertConfig, *, encoder_options: Options | None = None, **kwargs: Any

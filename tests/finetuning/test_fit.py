@@ -19,6 +19,7 @@ from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.finetuning.results import lines, scores
 from albert_tf.finetuning.run import fine_tune
+from albert_tf.keras_api.tasks import AlbertClassifier
 from albert_tf.lock import DirectoryLock
 from albert_tf.modeling import AlbertForPreTraining, named_variables
 
@@ -215,6 +216,25 @@ def test_only_the_encoder_comes_from_the_checkpoint(tmp_path):
   broken = dataclasses.replace(checkpoint, variables=lacking)
   with pytest.raises(UserError, match="intermediate/output/dense/kernel"):
     run(tmp_path / "broken", settings, start=broken)
+
+
+@pytest.mark.slow
+def test_a_new_head_may_have_a_new_pooler(tmp_path, caplog):
+  """Hugging Face's masked-LM models have none."""
+  start = tiny_start()
+  of_masked_lm = {k: v for k, v in start.variables.items() if not k.startswith("bert/pooler/")}
+  start = dataclasses.replace(start, variables=of_masked_lm)
+  run(tmp_path / "run", start=start)
+  assert "bert/pooler/dense/kernel" in weights(tmp_path / "run")
+  with pytest.raises(UserError, match=r"random weights, missing: bert/pooler/dense/kernel"):
+    run(tmp_path / "frozen", start=start, freeze_encoder=True)
+  assert AlbertClassifier.from_pretrained(start, num_labels=2).built
+  assert "has no pooler" in caplog.text
+  fine_tuned = start_from(tmp_path / "run")
+  lacking = fine_tuned.variables.keys() - of_masked_lm.keys() - {"output_weights", "output_bias"}
+  rest = {k: v for k, v in fine_tuned.variables.items() if k not in lacking}
+  with pytest.raises(UserError, match="missing: bert/pooler/dense/kernel"):
+    AlbertClassifier.from_pretrained(dataclasses.replace(fine_tuned, variables=rest))
 
 
 @pytest.mark.slow
