@@ -158,7 +158,7 @@ def _continued_task(saved: TaskSpec, requested: dict[str, Any], path: str) -> Ta
     if requested.get(name, value) != value:
       raise UserError(
         f"A fine-tuned run has its own labels. Received: {name}={requested[name]!r}, and {path} "
-        f"with {value!r}. Leave {name} out, or name the run that this one was fine-tuned from."
+        f"with {value!r}. Leave {name} out; for other labels name pretrained weights."
       )
   changes = {name: value for name, value in requested.items() if name not in _LABEL_OPTIONS}
   return dataclasses.replace(saved, **changes)
