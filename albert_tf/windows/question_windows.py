@@ -64,12 +64,12 @@ def max_context(windows: Windows) -> tf.Tensor:
   score = context + _CONTEXT_WEIGHT * tf.cast(length, tf.float64)
   score = tf.where(is_inside, score, -1.0)
 
-  # One number for each token of each context: row * width + place in the context. There are at most
-  # as many contexts as windows.
+  # One number for each token of each context: row * width + place in the context.
   width = tf.maximum(tf.reduce_max(windows.begin), 0) + longest
   token = windows.row[:, tf.newaxis] * width + windows.begin[:, tf.newaxis] + left
   token = tf.reshape(token, [-1])
-  num_tokens = num_windows * width
+  # The last row counts the contexts. Times the windows it would be too large for int32, or memory.
+  num_tokens = (tf.maximum(tf.reduce_max(windows.row), -1) + 1) * width
 
   # The best score of each token, then the first window that has it.
   best = tf.math.unsorted_segment_max(tf.reshape(score, [-1]), token, num_tokens)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from support.goldens import SPM_MODEL, SQUAD_INPUT, golden_rows
+import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.finetuning.tasks.squad.features import make_features
@@ -12,6 +13,7 @@ from albert_tf.finetuning.tasks.squad.read import read_squad
 from albert_tf.finetuning.tasks.squad.settings import SquadSettings
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.windows.question_windows import max_context
+from albert_tf.windows.text_windows import Windows
 
 GOLDEN = SquadSettings(max_seq_length=64, doc_stride=16, max_query_length=12)
 
@@ -55,6 +57,21 @@ def test_alignment_and_context_equal_the_originals(golden):
     assert [text.removesuffix("\u0301") for text in ours] == theirs
     best = {str(text_begin + place): bool(most_context[index, place]) for place in range(length)}
     assert best == expected["token_is_max_context"]
+
+
+def test_many_windows_of_long_texts():
+  """Windows times the longest text is more than 2^31: such a number would fail, or take all memory."""
+  count = 70_000
+  begin = tf.range(count)
+  windows = Windows(
+    row=tf.repeat([0, 1], count // 2),
+    begin=begin % (count // 2),
+    length=tf.fill([count], 2),
+    text_begin=tf.fill([count], 3),
+  )
+  # A token is in two windows, with as much context: the first one has it.
+  first = begin.numpy() % (count // 2) == 0
+  assert max_context(windows).numpy().tolist() == [[bool(at), True] for at in first]
 
 
 @pytest.mark.slow
