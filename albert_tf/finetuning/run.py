@@ -111,6 +111,12 @@ def fine_tune(
   if strategy is None:
     strategy = make_strategy(settings.distribution)
   check_one_host(strategy)
+  if settings.distribution.use_xla and strategy.num_replicas_in_sync > 1:
+    raise UserError(
+      "Keras' compiled step runs on one device. Received: --use_xla and "
+      f"{strategy.num_replicas_in_sync} devices. Leave it out, or choose one card by "
+      "CUDA_VISIBLE_DEVICES."
+    )
   config = start.config.at_depth(settings.num_hidden_layers)
   config.check_train_depths(settings.train_depths)
   config.check_length(task.spec.max_seq_length, "the task")

@@ -22,6 +22,7 @@ from albert_tf.finetuning.run import fine_tune
 from albert_tf.keras_api.tasks import AlbertClassifier
 from albert_tf.lock import DirectoryLock
 from albert_tf.modeling import AlbertForPreTraining, named_variables
+from albert_tf.runs.settings import DistributionConfig
 
 SHORT = dataclasses.replace(
   QUICK,
@@ -303,6 +304,19 @@ def test_what_is_refused_leaves_no_directory(tmp_path):
 
 
 @pytest.mark.filterwarnings(EAGER_INPUT)
+def test_a_compiled_step_on_several_devices_is_refused(tmp_path, mirrored_2):
+  compiled = dataclasses.replace(SHORT, distribution=DistributionConfig(use_xla=True))
+  with pytest.raises(UserError, match="Received: --use_xla and 2 devices"):
+    fine_tune(
+      small_task(),
+      compiled,
+      start=tiny_start(),
+      output_dir=str(tmp_path / "run"),
+      strategy=mirrored_2,
+    )
+  assert not (tmp_path / "run").exists()
+
+
 def test_weights_that_are_not_finite_are_never_the_best(tmp_path):
   """One update by an immense rate: the loss before it is finite, and so is the accuracy after it."""
   updates = {
