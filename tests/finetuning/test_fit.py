@@ -303,7 +303,6 @@ def test_what_is_refused_leaves_no_directory(tmp_path):
     run(tmp_path)
 
 
-@pytest.mark.filterwarnings(EAGER_INPUT)
 def test_a_compiled_step_on_several_devices_is_refused(tmp_path, mirrored_2):
   compiled = dataclasses.replace(SHORT, distribution=DistributionConfig(use_xla=True))
   with pytest.raises(UserError, match="Received: --use_xla and 2 devices"):
@@ -317,6 +316,7 @@ def test_a_compiled_step_on_several_devices_is_refused(tmp_path, mirrored_2):
   assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.filterwarnings(EAGER_INPUT)
 def test_weights_that_are_not_finite_are_never_the_best(tmp_path):
   """One update by an immense rate: the loss before it is finite, and so is the accuracy after it."""
   updates = {
