@@ -10,10 +10,12 @@ import numpy as np
 from albert_tf.errors import UserError, optional_package
 from albert_tf.tokenization.base import MASK_PIECE, Tokenizer
 from albert_tf.tokenization.config import VOCABULARY_FILE, WordPieceConfig
+from albert_tf.tokenization.word_starts import SPIECE_UNDERLINE
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", MASK_PIECE)
 MAX_WORD_CHARS = 200  # A longer word is unknown, as in the original.
 _CONTINUES = "##"  # Before a token that continues a word.
+_LEAST_SENTENCEPIECE_SHARE = 0.1  # BERT's vocabularies have a single "▁" at most.
 
 
 def _tokenizers() -> Any:
@@ -62,6 +64,13 @@ class WordPieceTokenizer(Tokenizer):
       raise UserError(
         f"A WordPiece vocabulary has {', '.join(_SPECIAL)}, with [PAD] at id 0. "
         f"Received: {source}, which has not. Name the vocab.txt of the model."
+      )
+    starts = sum(piece.startswith(SPIECE_UNDERLINE) for piece in self.pieces)
+    if starts > _LEAST_SENTENCEPIECE_SHARE * self.vocab_size:
+      raise UserError(
+        f"The pieces of a WordPiece vocabulary have ## inside words. Received: {source}, where "
+        f"{starts:,} of {self.vocab_size:,} begin with {SPIECE_UNDERLINE}, as SentencePiece's do; "
+        "nearly all text would be [UNK]. Name the .model file that it was made with."
       )
     self.pad_id = 0
     self.unk_id = self.ids["[UNK]"]

@@ -56,6 +56,10 @@ def test_user_mistakes(tmp_path: pathlib.Path):
   (tmp_path / "vocab.txt").write_text("[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\n")
   with pytest.raises(UserError, match=r"\[PAD\] at id 0.*Received: .*vocab\.txt"):
     WordPieceTokenizer.from_pretrained(str(tmp_path / "vocab.txt"))
+  pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁the", "▁a", "s", "ing"]
+  (tmp_path / "list.txt").write_text("\n".join(pieces), encoding="utf-8")
+  with pytest.raises(UserError, match=r"list\.txt, where 2 of 9 begin with ▁.*\.model"):
+    WordPieceTokenizer.from_pretrained(str(tmp_path / "list.txt"))
 
 
 # Whatever words, marks, their order and their ends depend on.
