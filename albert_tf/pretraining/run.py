@@ -24,6 +24,7 @@ from albert_tf.runs.checkpoint_store import CheckpointStore
 from albert_tf.runs.distribution import Workers, make_strategy, precision_policy
 from albert_tf.runs.failures import readable_errors
 from albert_tf.runs.interruption import stop_on_signal
+from albert_tf.runs.metrics_log import read_metrics
 from albert_tf.tokenization import load_tokenizer
 
 
@@ -228,8 +229,25 @@ def _set_weights(
   if restored:
     origin = f"continuing from step {step:,} ({examples_seen:,} examples)"
   else:
+    _check_no_checkpoint_is_lost(settings)
     origin = start_weights(program.weights, settings)
   return _Start(step, examples_seen, origin)
+
+
+def _check_no_checkpoint_is_lost(settings: PretrainingSettings) -> None:
+  """Raises `UserError` if a run without checkpoints reported steps after which it had saved one.
+
+  It would begin again at step 0, and drop the reports. A run that was killed before its first
+  checkpoint does so.
+  """
+  reports = read_metrics(os.path.join(settings.output_dir, run_directory.METRICS_FILE))
+  last_step = max((report["step"] for report in reports), default=0)
+  if last_step > settings.save_checkpoints_steps:
+    raise UserError(
+      f"A run goes on from its checkpoints. Received: {settings.output_dir}, with reports up to "
+      f"step {last_step:,} and without a checkpoint. Put its folder checkpoints/ back, or begin "
+      "anew in another --output_dir."
+    )
 
 
 def _try_once(

@@ -79,6 +79,16 @@ def test_without_the_line_where_it_was_cut_the_reports_go_on(copied):
 
 
 @pytest.mark.slow
+def test_a_run_that_lost_its_checkpoints_does_not_begin_again(copied):
+  before = contents(pathlib.Path(copied.output_dir))
+  shutil.move(f"{copied.output_dir}/checkpoints", f"{copied.output_dir}/elsewhere")
+  with pytest.raises(UserError, match=r"reports up to step 4 .*--output_dir"):
+    run_pretraining(copied)
+  shutil.move(f"{copied.output_dir}/elsewhere", f"{copied.output_dir}/checkpoints")
+  assert contents(pathlib.Path(copied.output_dir)) == before
+
+
+@pytest.mark.slow
 def test_a_checkpoint_of_another_model_is_refused(copied, tmp_path):
   checkpoints = tmp_path / "run/checkpoints"
   values = newest_values(copied.output_dir)
