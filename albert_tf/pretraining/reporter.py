@@ -12,6 +12,7 @@ from albert_tf import files
 from albert_tf.compat import on_coordinator
 from albert_tf.pretraining.curves import draw_curves
 from albert_tf.pretraining.settings import PretrainingSettings
+from albert_tf.runs.interruption import silence_lost_output
 from albert_tf.runs.metrics_log import MetricsLog, Report
 
 # The splits of a report.
@@ -104,8 +105,13 @@ class Reporter:
 
   def message(self, text: str) -> None:
     """Shows a line to the person watching."""
-    if self._is_chief:
+    if not self._is_chief:
+      return
+    try:
       print(text, file=sys.stderr, flush=True)
+    except OSError:
+      # The terminal or pipe is gone, as after a lost connection: no reason to end a run of days.
+      silence_lost_output()
 
   def find(self, step: int, split: str) -> Report | None:
     """The report of a step, or None; always None on processes other than the chief."""

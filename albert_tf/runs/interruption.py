@@ -28,7 +28,7 @@ def stop_on_signal() -> Iterator[threading.Event]:
     del frame
     request.set()
     if number == signal.SIGHUP:
-      _silence_lost_output()
+      silence_lost_output()
     print(f"\n{signal.Signals(number).name}: saving and stopping.", file=sys.stderr, flush=True)
     # From now on Control-C interrupts, for whoever does not want to wait.
     signal.signal(signal.SIGINT, before[signal.SIGINT])
@@ -45,7 +45,7 @@ def stop_on_signal() -> Iterator[threading.Event]:
       signal.signal(number, handler)
 
 
-def _silence_lost_output() -> None:
+def silence_lost_output() -> None:
   """Sends to /dev/null what went to a terminal or a pipe: nobody reads it, and writing would fail."""
   nowhere = os.open(os.devnull, os.O_WRONLY)
   for descriptor in (1, 2):

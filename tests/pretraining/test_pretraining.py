@@ -1,6 +1,8 @@
 """Complete runs: output files, exact resume, refusals."""
 
 import dataclasses
+import errno
+import io
 import json
 import os
 import pathlib
@@ -385,11 +387,35 @@ def test_a_run_is_saved_when_its_terminal_is_gone(tmp_path):
   command = [sys.executable, "-c", _HANGS_UP, str(tmp_path / "saved")]
   with subprocess.Popen(command, stdout=its_end, stderr=its_end) as process:
     os.close(its_end)
-    assert os.read(terminal, 5) == b"ready"
+    # To the end of the line: a terminal that is gone before is an error of `print`.
+    while not os.read(terminal, 100).endswith(b"\n"):
+      pass
     os.close(terminal)
     process.send_signal(signal.SIGHUP)
   assert process.returncode == 0
   assert (tmp_path / "saved").exists()
+
+
+class _LostTerminal(io.StringIO):
+  """Fails from the run's first line on."""
+
+  def flush(self):
+    if "training records" in self.getvalue():
+      raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.filterwarnings(EAGER_INPUT)
+def test_a_run_goes_on_when_nobody_can_read_its_reports(tmp_path, monkeypatch):
+  silenced = []
+  monkeypatch.setattr(
+    "albert_tf.pretraining.reporter.silence_lost_output", lambda: silenced.append(True)
+  )
+  monkeypatch.setattr("sys.stderr", _LostTerminal())
+  settings = tiny_settings(tmp_path, "run", num_train_steps=2, num_warmup_steps=1)
+  with eagerly():
+    run_pretraining(settings)
+  assert silenced
+  assert read_metrics(f"{settings.output_dir}/metrics.jsonl")[-1]["step"] == 2
 
 
 # A change of numerics edits them in the same commit and says why.
