@@ -36,6 +36,7 @@ OTHERS = set(
   "force user_defined_symbols signal job-name dependency no-build-isolation user name "
   "max_sentencepiece_length enable_model_warmup per_process_gpu_memory_fraction max_num_load_retries "
   "model_config_file_poll_wait_seconds file_system_poll_wait_seconds gpus shm-size ulimit cpus rest_api_timeout_in_ms "
+  "grpc_max_threads enable_grpc_healthcheck_service version_2_with_negative "
   "allow_version_labels_for_unavailable_models".split()
 )
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)

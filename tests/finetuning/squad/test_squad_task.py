@@ -105,6 +105,23 @@ def test_training_windows(tmp_path, tokenizer, caplog):
   assert set(y) == {"start_log_probs", "end_log_probs", "cls_logits"}
 
 
+def test_training_questions_that_all_have_answers_are_told(tmp_path, tokenizer, caplog):
+  """With 2.0 the model would never give the empty answer."""
+  path = write(tmp_path / "a.json", 5)
+  document = json.loads((tmp_path / "a.json").read_text())
+  for told in (False, True):
+    files = SquadFiles(
+      squad_version="2.0", train_file=path, predict_file=path, selection_split="predict"
+    )
+    caplog.clear()
+    SquadTask(read_splits(files), version="2.0", settings=SIZES, tokenizer=tokenizer)
+    assert ("No question is without an answer" in caplog.text) == told
+    for article in document["data"]:
+      for paragraph in article["paragraphs"]:
+        paragraph["qas"] = [each for each in paragraph["qas"] if each["answers"]]
+    (tmp_path / "a.json").write_text(json.dumps(document))
+
+
 def fake_outputs(features, null_scores):
   """Outputs for windows: the beam is the gold answer, the null scores are given by question."""
   starts, ends, _ = features.positions

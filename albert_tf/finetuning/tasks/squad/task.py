@@ -60,6 +60,11 @@ class SquadTask(FineTuningTask):
         logging.warning(
           "  %d answers are not at their answer_start and teach nothing: %s", len(ids), ids[:5]
         )
+      if split == "train" and version == "2.0" and all(each.answers for each in of_split.questions):
+        logging.warning(
+          "  No question is without an answer, so the model does not learn to give none. Add some, or "
+          "take version 1.1."
+        )
       self.splits[split] = features
     self._fixed_threshold = threshold
     self._chosen_threshold = 0.0
