@@ -23,6 +23,7 @@ from albert_tf.errors import (
   UserError,
 )
 from albert_tf.progress import native_stderr_kept_back
+from albert_tf.runs.interruption import silence_lost_output
 
 flags.disclaim_key_flags()  # A flag that is defined here belongs to the command: --help shows it.
 
@@ -53,7 +54,8 @@ def run(main: Callable[..., int | None], *, takes_arguments: bool = False) -> No
   """Parses flags, calls `main()`, with `takes_arguments` `main(other arguments)`, and exits.
 
   The exit status is main's. For a `UserError` it prints the message and exits with 2. For others it
-  prints the last line, with `--debug` all.
+  prints the last line, with `--debug` all. If standard output is a pipe that nobody reads any more,
+  it exits with 141 and says nothing.
   """
   if "debug" not in FLAGS:
     flags.DEFINE_bool("debug", False, "Show the traceback of an error.")
@@ -76,7 +78,7 @@ def run(main: Callable[..., int | None], *, takes_arguments: bool = False) -> No
       print("error: interrupted.", file=sys.stderr)
       return 130  # As a shell reports SIGINT.
     except BrokenPipeError:
-      raise
+      raise  # No error of the command: see below.
     except Exception as error:
       message = str(error)
       status = EXIT_USER_ERROR
@@ -97,8 +99,9 @@ def run(main: Callable[..., int | None], *, takes_arguments: bool = False) -> No
     finally:
       sys.stdout.flush()
   except BrokenPipeError:
-    # Nobody reads standard output any more, as in `… | head`. What is left in its buffer goes nowhere.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # Nobody reads standard output any more, as in `… | head`. What is left in its buffer would fail
+    # again when Python ends.
+    silence_lost_output()
     sys.exit(EXIT_UNREAD)
 
 

@@ -99,7 +99,9 @@ def load_pretrained(
     source=checkpoint.path,
   )
   if cls.task_kinds and cls.reads_pooler and any(re.match(POOLER, name) for name in report.missing):
-    logging.warning("%s has no pooler: a new one begins at random, as the head", checkpoint.path)
+    logging.warning(
+      "%s has no pooler: a new one begins at random, as the head does", checkpoint.path
+    )
   return model
 
 

@@ -14,6 +14,7 @@ from albert_tf.pretraining.curves import draw_curves
 from albert_tf.pretraining.settings import PretrainingSettings
 from albert_tf.runs.interruption import silence_lost_output
 from albert_tf.runs.metrics_log import MetricsLog, Report
+from albert_tf.runs.run_directory import METRICS_FILE
 
 # The splits of a report.
 TRAIN = "train"
@@ -57,7 +58,7 @@ class Reporter:
     run_dir = settings.output_dir.rstrip("/")
     files.makedirs(run_dir)
     self._curves_path = f"{run_dir}/curves.png"
-    self._log = MetricsLog(f"{run_dir}/metrics.jsonl", start_step=start_step)
+    self._log = MetricsLog(f"{run_dir}/{METRICS_FILE}", start_step=start_step)
     self._tensorboard = _TensorBoard(f"{run_dir}/tensorboard")
 
   def train(
