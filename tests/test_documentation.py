@@ -37,7 +37,7 @@ OTHERS = set(
   "max_sentencepiece_length enable_model_warmup per_process_gpu_memory_fraction max_num_load_retries "
   "model_config_file_poll_wait_seconds file_system_poll_wait_seconds gpus shm-size ulimit cpus rest_api_timeout_in_ms "
   "grpc_max_threads enable_grpc_healthcheck_service version_2_with_negative "
-  "allow_version_labels_for_unavailable_models".split()
+  "allow_version_labels_for_unavailable_models rest_api_enable_cors_support opset".split()
 )
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

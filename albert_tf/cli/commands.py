@@ -5,6 +5,7 @@ Only `tpu_scripts/` and `tfrecords_tools/` import it; library code never reads f
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 import importlib
+import logging
 import os
 import pathlib
 import sys
@@ -59,6 +60,8 @@ def run(main: Callable[..., int | None], *, takes_arguments: bool = False) -> No
   """
   if "debug" not in FLAGS:
     flags.DEFINE_bool("debug", False, "Show the traceback of an error.")
+  # With a machine's first picture it tells that it lists the fonts.
+  logging.getLogger("matplotlib").setLevel(logging.WARNING)
 
   def run_main(argv: Sequence[str]) -> int | None:
     arguments = argv[1:]

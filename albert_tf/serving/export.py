@@ -91,6 +91,7 @@ def export_model(
   directory = directory.rstrip("/")
   files.check_new(directory)  # A version is exported once and never changed.
   model.check_finite_weights()
+  model = precision.in_float32(model)
   config = model.config.at_depth(settings.deepest)
   measured = precision.measure(model, settings, calibration)
 

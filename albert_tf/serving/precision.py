@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -115,6 +116,24 @@ def measure(
       f"Take a higher precision, or accept it with --min_agreement={agreement.share:.2f}."
     )
   return Measured(ranges, agreement)
+
+
+def in_float32(model: Any) -> Any:
+  """The model, or its copy that computes in float32, if Keras' policy lets it compute in 16 bits.
+
+  A mixed policy is for training: float16 is slow on CPUs, and answers in it differ.
+  """
+  if model.compute_dtype == "float32":
+    return model
+  policy = keras.mixed_precision.global_policy()
+  # A layer of the user's in the head takes the global policy.
+  keras.mixed_precision.set_global_policy("float32")
+  try:
+    copy = type(model).from_config(model.get_config() | {"dtype": "float32"})
+  finally:
+    keras.mixed_precision.set_global_policy(policy)
+  copy.set_weights(model.get_weights())
+  return copy
 
 
 def check_supported(precision: str) -> None:

@@ -527,6 +527,26 @@ def test_the_model_of_a_file_exports_its_one_label_with_a_probability(run, tmp_p
   assert answers["label_names"].numpy().tolist() == [[b"1"]] * 3
 
 
+@pytest.mark.stack
+def test_an_export_computes_in_float32_after_training_in_16_bits(classifier, tmp_path):
+  """float16 is slow on a CPU, and `precision.json` says float32."""
+  want = classifier.predict(TEXTS, verbose=0)
+  keras.mixed_precision.set_global_policy("mixed_float16")
+  try:
+    model = AlbertClassifier(
+      classifier.config, task=classifier.task, preprocessor=classifier.preprocessor
+    )
+    model.set_weights(classifier.get_weights())
+    assert not np.allclose(model.predict(TEXTS, verbose=0), want, atol=1e-5)
+    model.export(tmp_path / "e")
+    # The model itself goes on in 16 bits.
+    assert keras.mixed_precision.global_policy().name == model.dtype_policy.name == "mixed_float16"
+  finally:
+    keras.mixed_precision.set_global_policy("float32")
+  answers = served(tmp_path / "e")
+  np.testing.assert_allclose(answers["probabilities"], tf.nn.softmax(want), atol=1e-6)
+
+
 def test_labels_of_a_multi_label_model_are_checked(run):
   kind = {"problem": "multi_label"}
   model = AlbertClassifier.from_pretrained(run, label_names=["sky", "bird"], **kind)
