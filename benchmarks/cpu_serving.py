@@ -61,6 +61,8 @@ _GLUE_LENGTHS = np.random.default_rng(0).gamma(2.0, 12.0, 32).astype(int).clip(1
 _ALL_CASES: dict[str, np.ndarray] = {
   "1 x 16": np.full(1, 16),
   "1 x 128": np.full(1, 128),
+  "1 x 256": np.full(1, 256),
+  "1 x 512": np.full(1, 512),
   "8 x 128": np.full(8, 128),
   "32 x 128": np.full(32, 128),
   "32 of GLUE's lengths": _GLUE_LENGTHS,
