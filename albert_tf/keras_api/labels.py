@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from albert_tf.errors import UserError
 from albert_tf.settings import LARGEST_FLOAT
@@ -157,6 +158,40 @@ def class_ids(
       remedy = "Number the classes from 0, or give from_pretrained other label_names"
     raise UserError(f"{subject} must be {allowed}. Received: {_first(array, is_wrong)}. {remedy}.")
   return np.where(is_ignored, numbers, ids).astype(np.int32)
+
+
+def asserted_finite(values: Any, subject: str = "Labels") -> Any:
+  """As `finite`, for a tensor of a data set: an operation of its graph checks the values."""
+  if not isinstance(values, tf.Tensor) or not values.dtype.is_floating:
+    return values
+  is_right = tf.reduce_all(tf.math.is_finite(values))
+  message = f"{subject} must be finite numbers. Received: NaN or infinity. Correct the data set."
+  with tf.control_dependencies([tf.debugging.Assert(is_right, [message])]):
+    return tf.identity(values)
+
+
+def asserted_classes(
+  labels: Any, count: Any, *, is_read: Any = True, subject: str = "Labels"
+) -> Any:
+  """As `class_ids`, for a tensor of a data set: an operation of its graph checks the numbers.
+
+  Args:
+    labels: numbers, any shape.
+    count: number of classes, or a scalar tensor.
+    is_read: whether there is a label, of the same shape, if not everywhere.
+    subject: name of the labels in messages.
+  """
+  if not isinstance(labels, tf.Tensor):
+    return labels
+  numbers = tf.cast(labels, tf.float64)
+  is_class = (
+    (numbers >= 0) & (numbers < tf.cast(count, tf.float64)) & (numbers == tf.floor(numbers))
+  )
+  is_wrong = ~is_class & is_read
+  message = [f"{subject} must be whole numbers from 0 to", count - 1, ". Received:"]
+  message += [tf.boolean_mask(labels, is_wrong)[:1], "Number the classes of the data set from 0."]
+  with tf.control_dependencies([tf.debugging.Assert(~tf.reduce_any(is_wrong), message)]):
+    return tf.identity(labels)
 
 
 def tag_ids(

@@ -19,6 +19,7 @@ from albert_tf.configs import AlbertConfig
 from albert_tf.configs.task import TaskSpec
 from albert_tf.errors import UserError
 from albert_tf.keras_api.examples import Examples
+from albert_tf.keras_api.labels import asserted_classes
 from albert_tf.keras_api.loading import take_task_fields
 from albert_tf.keras_api.logits import loss_object
 from albert_tf.keras_api.predictor import Predictor
@@ -157,6 +158,16 @@ class TaskModel(TextModel):
   def _loss_object(self) -> Any:
     """The loss that the model was compiled with, if it has one output; else None."""
     return loss_object(getattr(self, "loss", None))  # Keras 2 has none before `compile`.
+
+  def _asserted_classes(self, labels: Any, count: Any, is_read: Any = True) -> Any:
+    """Labels of a data set that the compiled loss reads as classes; other losses read other numbers."""
+    loss = self._loss_object()
+    if not isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
+      return labels
+    ignored = loss.get_config().get("ignore_class")
+    if ignored is not None:
+      is_read &= labels != ignored
+    return asserted_classes(labels, count, is_read=is_read)
 
   # ------------------------------------------------------------------ the model
 

@@ -19,6 +19,7 @@ from albert_tf.keras_api import answers
 from albert_tf.keras_api.examples import Examples
 from albert_tf.keras_api.labels import (
   as_array,
+  asserted_classes,
   class_ids,
   class_weights,
   finite,
@@ -174,6 +175,10 @@ class AlbertClassifier(_WithLabels):
       return class_ids(array, len(names), names=names).reshape(-1)
     return finite(array)
 
+  def asserted_labels(self, labels: Any, inputs: Any) -> Any:
+    labels = super().asserted_labels(labels, inputs)
+    return self._asserted_classes(labels, len(self.task.label_names))
+
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertMultipleChoice(TaskModel):
@@ -219,6 +224,10 @@ class AlbertMultipleChoice(TaskModel):
     if reads_values(loss):
       return finite(array)
     return class_ids(array, inputs["input_ids"].shape[1])
+
+  def asserted_labels(self, labels: Any, inputs: Any) -> Any:
+    labels = super().asserted_labels(labels, inputs)
+    return self._asserted_classes(labels, tf.shape(inputs["input_ids"])[1])
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -274,6 +283,13 @@ class AlbertTagger(_WithLabels):
       return super().checked_labels(labels, inputs)
     ignored = loss.get_config().get("ignore_class")
     return tag_ids(labels, np.asarray(_is_word(inputs)), self.task.label_names, ignored=ignored)
+
+  def asserted_labels(self, labels: Any, inputs: Any) -> Any:
+    labels = super().asserted_labels(labels, inputs)
+    if not isinstance(labels, tf.Tensor):
+      return labels
+    is_read = _is_word(inputs) & (labels >= 0)
+    return self._asserted_classes(labels, len(self.task.label_names), is_read)
 
   def counted(self, x: Any, y: Any) -> Any:
     """Labels that are -1 where there is no word, or one without a label; see `ModelBase.counted`."""
@@ -425,6 +441,15 @@ class AlbertQuestionAnswering(TaskModel):
     length = int(Examples(inputs).lengths.max())
     counts = dict.fromkeys(labels, length) | {"cls_logits": 2}
     return {name: class_ids(column, counts[name], subject=name) for name, column in labels.items()}
+
+  def asserted_labels(self, labels: Any, inputs: Any) -> Any:
+    if not isinstance(labels, Mapping):
+      return labels  # Keras says which outputs lack a label.
+    length = tf.shape(inputs["input_ids"])[-1]
+    counts = dict.fromkeys(labels, length) | {"cls_logits": 2}
+    return {
+      name: asserted_classes(column, counts[name], subject=name) for name, column in labels.items()
+    }
 
 
 _CLASSES: tuple[type[TaskModel], ...] = (

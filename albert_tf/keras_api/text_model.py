@@ -26,7 +26,7 @@ from albert_tf.keras_api.calibration import calibration_of
 from albert_tf.keras_api.callbacks import SaveState, ShortEpoch, StopOnSignal, callbacks_in_order
 from albert_tf.keras_api.examples import Column, Examples, check_counts, with_class_weights
 from albert_tf.keras_api.id_inputs import are_known, asserted_ids, checked_ids
-from albert_tf.keras_api.labels import decoded, finite
+from albert_tf.keras_api.labels import asserted_finite, decoded, finite
 from albert_tf.keras_api.loading import load_pretrained, save_pretrained, weight_values
 from albert_tf.keras_api.logits import check_losses, metrics_of_logits
 from albert_tf.keras_api.predictor import Predictor, padded_outputs
@@ -530,6 +530,11 @@ class TextModel(ConfigModel):
     """
     return finite(labels)
 
+  def asserted_labels(self, labels: Any, inputs: Mapping[str, tf.Tensor]) -> Any:
+    """As `checked_labels`, for a batch of a data set: operations of its graph check the values."""
+    del inputs
+    return tf.nest.map_structure(asserted_finite, labels)
+
   def checked_class_weight(self, weights: Any) -> Any:
     """`class_weight` by number of the class; raises `UserError` for other weights."""
     raise UserError(
@@ -549,6 +554,8 @@ class TextModel(ConfigModel):
       if of_text:
         x = preprocessor.pack(preprocessor.named(x), pad_to_max_length=pad)
       ids = asserted_ids(x, self.config, self.id_ranks)
+      y = self.asserted_labels(y, ids)
+      weight = tf.nest.map_structure(lambda w: asserted_finite(w, "sample_weight"), weight)
       return keras.utils.pack_x_y_sample_weight(ids, y, weight)
 
     if not of_text:

@@ -103,6 +103,62 @@ def test_labels_of_choices_and_answers():
       call()
 
 
+_CHOICES = {"input_ids": np.ones([2, 3, 7], np.int32)}
+_WORDS = {"input_ids": np.ones([2, 7], np.int32), "word_positions": np.array([[1, 2], [1, 0]])}
+_TAGS = {"cls": AlbertTagger, "label_names": ["O", "X"]}
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(
+  ("options", "loss", "inputs", "right", "wrong", "received"),
+  [
+    ({"num_labels": 2}, SPARSE, IDS, [[0, 1, 1], [0.0, 1.0, 1.0], [[0], [1], [1]]], [0, 2, 1], r"\[2\]"),
+    ({"num_labels": 2}, SPARSE, IDS, [], [0, -1, 1], r"\[-1\]"),
+    ({"num_labels": 2}, SPARSE, IDS, [], [0.0, 0.5, 1.0], r"\[0\.5\]"),
+    ({"num_labels": 2}, SPARSE, IDS, [], [0.0, np.nan, 1.0], "NaN"),
+    ({"num_labels": 1}, "mse", IDS, [[0.5, -3.0, 7.0]], [0.5, np.inf, 7.0], "infinity"),
+    ({"cls": AlbertMultipleChoice}, SPARSE, _CHOICES, [[0, 2]], [0, 3], r"\[3\]"),
+    # Beyond the words any number is padding.
+    (_TAGS, SPARSE, _WORDS, [[[0, 1], [1, 9]], [[0, -1], [1, 0]]], [[0, 2], [1, 0]], r"\[2\]"),
+  ],
+)  # fmt: skip
+def test_labels_of_a_data_set_are_checked_where_they_are_read(
+  options, loss, inputs, right, wrong, received
+):
+  """In a compiled step a class that is none would give NaN, without a word."""
+  options = dict(options)
+  model = options.pop("cls", AlbertClassifier)(CONFIG, **options)
+  model.compile("sgd", loss=loss)
+
+  def read(labels):
+    dataset = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(3)
+    return [batch[1].numpy().tolist() for batch in model.prepared_batches(dataset)]
+
+  for values in right:
+    assert read(values) == [values]
+  with pytest.raises(tf.errors.InvalidArgumentError, match=f"must be .*Received.*{received}"):
+    read(wrong)
+
+
+def test_classes_that_the_loss_ignores_and_answers_of_a_data_set():
+  ignoring = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+  model = AlbertClassifier(CONFIG, num_labels=2)
+  model.compile("sgd", loss=ignoring)
+  answers = AlbertQuestionAnswering(CONFIG, squad_version="1.1")
+  answers.compile("sgd", loss={"start_logits": SPARSE, "end_logits": SPARSE})
+  ends = [0, 1, 6]
+
+  def batches(model, labels):
+    return list(model.prepared_batches(tf.data.Dataset.from_tensors((IDS, labels))))
+
+  assert batches(model, [0, -1, 1])
+  assert batches(answers, {"start_logits": [0, 0, 1], "end_logits": ends})
+  with pytest.raises(tf.errors.InvalidArgumentError, match=r"end_logits must be .*\[7\]"):
+    batches(answers, {"start_logits": [0, 0, 1], "end_logits": [0, 7, 6]})
+  with pytest.raises(tf.errors.InvalidArgumentError, match=r"sample_weight must be finite"):
+    list(model.prepared_batches(tf.data.Dataset.from_tensors((IDS, [0, 1, 1], [1.0, np.nan, 1]))))
+
+
 # ------------------------------------------------------------------ labels by name
 
 
