@@ -259,7 +259,7 @@ class TaskModel(TextModel):
       self._early_predictor = Predictor(self, self._answer_early)
     # The threshold of each row is an input of it.
     if has_batches(x):
-      batches = _input_batches(self.prepared_batches(x))
+      batches = _input_batches(self.prepared_batches(x, reads_labels=False))
       return self._early_predictor.of_batches(_with_thresholds(batches, thresholds))
     examples = self.examples(x)
     of_rows = {_THRESHOLD: _one_for_each_row(thresholds, len(examples))}

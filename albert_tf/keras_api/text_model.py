@@ -401,7 +401,7 @@ class TextModel(ConfigModel):
     an `input_signature`, or it is traced anew for each Python string.
     """
     if has_batches(x):
-      batches = self.prepared_batches(x)
+      batches = self.prepared_batches(x, reads_labels=False)
       return super().predict(batches, verbose=verbose, steps=steps, callbacks=callbacks, **kwargs)
     examples = self.examples(x)
     if batch_size is None:
@@ -483,8 +483,13 @@ class TextModel(ConfigModel):
 
     return Examples.of_texts(columns, pack).inputs
 
-  def prepared_batches(self, batches: Any) -> Any:
-    """A data set, a generator or a `keras.utils.Sequence` with texts as one with ids."""
+  def prepared_batches(self, batches: Any, *, reads_labels: bool = True) -> Any:
+    """A data set, a generator or a `keras.utils.Sequence` with texts as one with ids.
+
+    Args:
+      batches: any of them.
+      reads_labels: if false, labels of a data set may be anything, such as -1 of rows to predict.
+    """
     # A data set: its texts are tokenized in its pipeline. Its labels are not known yet.
     if hasattr(batches, "element_spec"):
       inputs, *_ = keras.utils.unpack_x_y_sample_weight(batches.element_spec)
@@ -492,7 +497,7 @@ class TextModel(ConfigModel):
       if holds_text(inputs) or (
         isinstance(batches, tf.data.Dataset) and isinstance(inputs, Mapping)
       ):
-        return self._mapped(batches, holds_text(inputs))
+        return self._mapped(batches, holds_text(inputs), reads_labels)
       return batches
     if isinstance(batches, keras.utils.Sequence):
       return _prepared_sequence(self, batches)
@@ -542,7 +547,7 @@ class TextModel(ConfigModel):
       "sample_weight."
     )
 
-  def _mapped(self, dataset: Any, of_text: bool) -> Any:
+  def _mapped(self, dataset: Any, of_text: bool, reads_labels: bool) -> Any:
     """A data set of texts or of ids as one of ids, of which each batch is checked."""
     if of_text:
       preprocessor = self.needed_preprocessor()
@@ -554,8 +559,9 @@ class TextModel(ConfigModel):
       if of_text:
         x = preprocessor.pack(preprocessor.named(x), pad_to_max_length=pad)
       ids = asserted_ids(x, self.config, self.id_ranks)
-      y = self.asserted_labels(y, ids)
-      weight = tf.nest.map_structure(lambda w: asserted_finite(w, "sample_weight"), weight)
+      if reads_labels:
+        y = self.asserted_labels(y, ids)
+        weight = tf.nest.map_structure(lambda w: asserted_finite(w, "sample_weight"), weight)
       return keras.utils.pack_x_y_sample_weight(ids, y, weight)
 
     if not of_text:

@@ -152,6 +152,10 @@ def test_classes_that_the_loss_ignores_and_answers_of_a_data_set():
     return list(model.prepared_batches(tf.data.Dataset.from_tensors((IDS, labels))))
 
   assert batches(model, [0, -1, 1])
+  # `predict` reads none: test rows of GLUE have -1, others a name.
+  for unknown in ([-1, 2, 9], ["?", "?", "?"]):
+    rows = tf.data.Dataset.from_tensors((IDS, unknown))
+    assert model.predict(rows, verbose=0).shape == (3, 2)
   assert batches(answers, {"start_logits": [0, 0, 1], "end_logits": ends})
   with pytest.raises(tf.errors.InvalidArgumentError, match=r"end_logits must be .*\[7\]"):
     batches(answers, {"start_logits": [0, 0, 1], "end_logits": [0, 7, 6]})
