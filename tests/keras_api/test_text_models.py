@@ -132,6 +132,7 @@ SLOW_PAGES = [
 ]
 
 
+@pytest.mark.timeout(900)  # All blocks of a page are one test.
 @pytest.mark.parametrize(
   ("path", "heading"),
   QUICK_PAGES + [pytest.param(*page, marks=pytest.mark.slow) for page in SLOW_PAGES],
